@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from kafka_wire import ApiKey
+from kafka_wire import ApiKey, request_class
 
 from krammar.broker import handlers
 from krammar.broker.session import Session
@@ -193,5 +193,24 @@ UNSERVED: dict[int, tuple[int, int]] = {
 
 RANGES: dict[int, tuple[int, int]] = {int(key): (api.low, api.high) for key, api in APIS.items()}
 
+# The versions of all requests that get a response.
+SERVED = {**UNSERVED, **RANGES}
+
 # The APIs that are served before a client has authenticated.
 HANDSHAKE = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+
+# Clients choose such versions if they do not ask for the broker's.
+_OLD = (
+    "; the client expects an old broker: set api.version.request=true in librdkafka, Config.Version in Sarama, "
+    "or remove api_version in kafka-python and aiokafka"
+)
+
+
+def why_unserved(api_key: int, version: int) -> str:
+    """Return why a request closes the connection: the broker does not serve its API or version."""
+    name = request_class(api_key).__name__
+    if api_key not in SERVED:
+        return f"{name} is not served"
+    low, high = SERVED[api_key]
+    hint = _OLD if version < low else ""
+    return f"{name} v{version} is not served, only v{low} to v{high}{hint}"

@@ -1,4 +1,4 @@
-"""The broker: assembles its parts, starts them and stops them.
+"""The broker: starts and stops its parts, in an event loop or in a thread of its own.
 
 ```python
 with Broker.start() as broker:  # a free port, a temporary folder, a separate thread
@@ -20,33 +20,18 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
-from kafka_wire import ErrorCode
-
-from krammar.broker.cluster import ClusterMetadata
+from krammar.broker.assembly import Assembly
 from krammar.broker.config import BrokerConfig, Listener
-from krammar.broker.config.definitions import split_address
-from krammar.broker.dispatch import Handlers
-from krammar.broker.elections import Elections
 from krammar.broker.errors import BrokerError
-from krammar.broker.groups.coordinator import GroupCoordinator
-from krammar.broker.log.environment import Environment, system_ms
-from krammar.broker.log.manager import LogManager
-from krammar.broker.node import Node, node_configs
-from krammar.broker.nodes import Logs, Nodes, OwnLogs
-from krammar.broker.protection import check_folder, check_settings
-from krammar.broker.security.users import Credentials
-from krammar.broker.server import Server
-from krammar.broker.timers import Timers
-from krammar.broker.topics import Topics
-from krammar.broker.transactions.coordinator import TransactionCoordinator
+from krammar.broker.timers import Timers, system_ms
 from krammar.broker.upkeep import Upkeep
-from krammar.util.sockets import address_text, why
+from krammar.util.closing import Closing
+from krammar.util.sockets import address_text
 
 if TYPE_CHECKING:
     from krammar.broker.metrics import Metrics
@@ -58,7 +43,7 @@ log = logging.getLogger("krammar.broker")
 T = TypeVar("T")
 
 
-class Broker:
+class Broker(Assembly, Closing):
     """A broker with one node, or with several nodes on the same logs (``Cluster`` controls them).
 
     Args:
@@ -80,19 +65,7 @@ class Broker:
         clock: Callable[[], int] = system_ms,
         filters: Iterable[Filter] = (),
     ) -> None:
-        config = BrokerConfig.defaults() if config is None else config
-        configs = [config] if nodes == 1 else node_configs(config, nodes)
-        self.config = configs[0]
-        self.nodes = {each.node_id: Node(each) for each in configs}
-        first = self.nodes[self.config.node_id]
-        self.addresses = first.addresses
-        self.connections = first.connections
-        for node in self.nodes.values():
-            node.connections.share(self.connections)
-        if filters := tuple(filters):
-            self._filter(filters)
-        self._clock = clock
-        self._opened = AsyncExitStack()  # closes everything that is open
+        super().__init__(config, nodes, clock, filters)
         self._thread: threading.Thread | None = None
         self._temporary: Path | None = None
         self._loop_thread = 0
@@ -193,20 +166,14 @@ class Broker:
         Raises:
             BrokerError, ConfigError: the broker cannot start; everything that was opened is closed again.
         """
-        self.loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self.timers = Timers(self.loop, self._clock)
         nodes = self.nodes.values()
-        check_settings(self.config)
         try:
-            for node in nodes:
-                node.read_tls()
-            self._open_files()
-            self._assemble()
+            self._build()
             for node in nodes:
                 await self._listen(node)
             if self.config.metrics is not None:
-                await self._serve_metrics(self.config.metrics)
+                await self._serve_metrics(self.config.metrics, self.metrics)
             if len(nodes) > 1:
                 self.elections.settle()
             self.transactions.start()
@@ -219,97 +186,6 @@ class Broker:
             node.groups.start()
             node.server.sweep_idle()
         Upkeep(self.config, self.timers, self.logs).start()
-
-    async def _listen(self, node: Node) -> None:
-        """Open the listeners of a node, and register it in the cluster."""
-        await node.listen()
-        listeners = [each for each in node.config.listeners if each.kafka]
-        self.cluster.register(
-            [(each, *node.addresses.advertised(each)) for each in listeners],
-            node_id=node.config.node_id,
-            rack=node.config.broker_rack,
-        )
-
-    def _open_files(self) -> None:
-        """Open the logs and the metadata."""
-        config = self.config
-        self.logs = LogManager(
-            config.log_dirs,
-            Environment(now_ms=self.timers.now_ms, warn=log.warning, fsync=config.fsync),
-        )
-        self._opened.callback(self.logs.close)
-        self.cluster = ClusterMetadata(
-            config, node_ids=list(self.nodes), now_ms=self.timers.now_ms, warn=log.warning
-        )
-        self._opened.callback(self.cluster.close)
-        check_folder(config, self.cluster)
-        self._opened.callback(self.timers.cancel_all)
-
-    def _assemble(self) -> None:
-        """Open the topics, and build the parts of all nodes. Each part gets only the parts that it uses."""
-        timers, cluster, logs = self.timers, self.cluster, self.logs
-        addresses = {node_id: node.addresses for node_id, node in self.nodes.items()}
-        nodes = Nodes(cluster.running, addresses)
-        configs = [node.config for node in self.nodes.values()]
-        self.topics = topics = Topics(configs, cluster, logs, nodes)
-        self.elections = Elections(self.config, cluster, logs, nodes)
-        self.transactions = TransactionCoordinator(
-            self.config, timers, cluster, logs, topics, self._marked
-        )
-        for node in self.nodes.values():
-            config = node.config
-            own: Logs = logs
-            coordinated: Logs = logs
-            if len(nodes) > 1:
-                refusals = ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR
-                own, coordinated = (
-                    OwnLogs(cluster, logs, config.node_id, each) for each in refusals
-                )
-            own_timers = node.timers = timers if len(nodes) == 1 else timers.branch()
-            slices = node.connections.slices
-            node.groups = GroupCoordinator(config, own_timers, cluster, coordinated, topics, slices)
-            node.handlers = Handlers(
-                config=config,
-                timers=own_timers,
-                nodes=nodes,
-                cluster=cluster,
-                logs=own,
-                coordinated=coordinated,
-                topics=topics,
-                groups=node.groups,
-                transactions=self.transactions,
-                connections=node.connections,
-                elections=self.elections,
-            )
-            credentials = Credentials(config, cluster, own_timers)
-            node.server = Server(config, own_timers, credentials, node.handlers, node.connections)
-            self._opened.callback(node.groups.close)
-            self.elections.changed.append(node.groups.take_over)
-        for node in self.nodes.values():
-            self._opened.push_async_callback(node.server.close)
-        first = self.nodes[self.config.node_id]
-        self.groups, self.handlers = first.groups, first.handlers
-
-    def _marked(self, partition: int, producer_id: int, committed: bool) -> None:
-        for node in self.nodes.values():
-            node.groups.offsets.transaction_ended(partition, producer_id, committed)
-
-    async def _serve_metrics(self, address: str) -> None:
-        from krammar.util.http_page import HttpPage
-        from krammar.util.prometheus import CONTENT_TYPE
-
-        metrics, slices = self.metrics, self.connections.slices
-        page = HttpPage("/metrics", CONTENT_TYPE, lambda: slices.run_from_start(metrics.text()))
-        host, port = split_address("krammar.metrics", address)
-        try:
-            self.metrics_address = await page.listen(host, port)
-        except (OSError, UnicodeError) as error:
-            raise BrokerError(f"cannot listen on {host}:{port} for metrics: {why(error)}") from None
-        self._opened.push_async_callback(page.close)
-
-    async def shut_down(self) -> None:
-        """Close connections, then flush and close the logs. A second call does nothing."""
-        await self._opened.pop_all().aclose()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -329,12 +205,6 @@ class Broker:
                 self.loop.call_soon_threadsafe(self._stop.set)
             thread.join()
             self._remove_temporary()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def _remove_temporary(self) -> None:
         if self._temporary is not None:
@@ -399,7 +269,7 @@ class Broker:
             kafka_wire,
             topic_names=topic_name,
             sees=OF_THE_BROKER,
-            advance=lambda ms, members, node: self._timers_of(node).advance(ms, members=members),
+            advance=self._advance_for_rule,
         )
         if self.connections.chain is None:
             self._filter([faults])
@@ -407,14 +277,28 @@ class Broker:
             self.connections.chain.add_first(faults)
         return faults
 
-    def _filter(self, filters: Iterable[Filter]) -> None:
-        import kafka_wire
+    @cached_property
+    def wafka_faults(self) -> Faults:
+        """The rules of faults for clients of Wafka's listeners, with the names of ``wafka_wire``:
 
+        ```python
+        broker.wafka_faults.on("Produce", topic="lines").answer(ErrorCode.UNKNOWN_SERVER_ERROR).once()
+        ```
+        """
+        import wafka_wire
+
+        from krammar.faults import Faults
+        from krammar.faults.engine import OF_THE_BROKER
         from krammar.proxy.chain import Chain
 
-        chain = Chain(kafka_wire, filters)
+        faults = Faults(wafka_wire, sees=OF_THE_BROKER, advance=self._advance_for_rule)
+        chain = Chain(wafka_wire, [faults])
         for node in self.nodes.values():
-            node.connections.chain = chain
+            node.connections.wafka_chain = chain
+        return faults
+
+    def _advance_for_rule(self, ms: int, members: bool, node: int | None) -> None:
+        self._timers_of(node).advance(ms, members=members)
 
     @cached_property
     def metrics(self) -> Metrics:

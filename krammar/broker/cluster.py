@@ -10,19 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import kafka_wire as kw
 
 from krammar.broker.errors import ApiError
 from krammar.broker.meta_properties import identify, random_uuid
+from krammar.broker.metadata_files import bootstrap_records
 from krammar.broker.metadata_image import (
     INTERNAL_TOPICS,
-    KRAFT_VERSION,
-    METADATA_VERSION,
     OFFSETS_TOPIC,
-    OLDEST_LEVEL,
     TRANSACTIONS_TOPIC,
     Image,
     Partition,
@@ -31,10 +29,14 @@ from krammar.broker.metadata_image import (
 )
 from krammar.broker.metadata_log import MetadataLog
 from krammar.broker.metadata_records import (
+    KRAFT_VERSION,
     LEVEL_3_7_IV2,
-    LEVEL_4_0_IV3,
-    LEVEL_4_4_IV2,
+    METADATA_VERSION,
+    NEW_FEATURES,
     encode_frame,
+    end_points_of,
+    only_voter,
+    supported_features,
 )
 from krammar.broker.slices import Steps, finish
 from krammar.wire.batches import ControlRecordType
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig, Listener
 
 __all__ = [
-    "GROUP_VERSION",
     "INTERNAL_TOPICS",
     "OFFSETS_TOPIC",
     "TRANSACTIONS_TOPIC",
@@ -57,22 +58,10 @@ __all__ = [
 Encoded = tuple[Codec, bytes]
 
 FOLDER = "__cluster_metadata-0"
-GROUP_VERSION = "group.version"
-TRANSACTION_VERSION = "transaction.version"
-# A new folder's features: the metadata.version of Kafka 4.0, so that every Kafka 4 can read it.
-NEW_FEATURES = {METADATA_VERSION: LEVEL_4_0_IV3, GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
-# The lowest and the highest supported level of each feature.
-SUPPORTED_FEATURES = {
-    GROUP_VERSION: (0, 1),
-    KRAFT_VERSION: (0, 1),
-    METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_4_IV2),
-    TRANSACTION_VERSION: (0, 2),
-}
 UNASSIGNED_DIRECTORY = UUID(int=1)
 # Kafka's default of `metadata.log.max.record.bytes.between.snapshots`.
 SNAPSHOT_BYTES = 20 << 20
-# On close, a snapshot replaces a log of at least this size with more than this many records per record of
-# the snapshot.
+# On close, a snapshot replaces a log of at least this size with more than this many records per record of it.
 GARBAGE_BYTES = 1 << 20
 GARBAGE_FACTOR = 4
 
@@ -171,10 +160,6 @@ class ClusterMetadata(Image):
             self._original._lead()
             self._original._write(encoded)
 
-    def create_topic(self, name: str, partitions: int, *given: Any, **more: Any) -> Topic:
-        """Add a topic, with the arguments of ``creating_topic``."""
-        return finish(self.creating_topic(name, partitions, *given, **more))
-
     def creating_topic(
         self,
         name: str,
@@ -247,22 +232,12 @@ class ClusterMetadata(Image):
         node_id: int | None = None,
         rack: str | None = None,
     ) -> None:
-        """Write a node's registration, unless the log already has the same one.
+        """Write the registration of a node, by default of the first one, unless the log already has the same one.
 
         Args:
             listeners: each listener with its advertised host and port
-            node_id: the node, by default the first one
-            rack: the node's rack
         """
-        end_points = [
-            kw.RegisterBrokerRecord.BrokerEndpoint(
-                name=listener.name,
-                host=host,
-                port=port,
-                security_protocol=kw.SecurityProtocol[listener.protocol],
-            )
-            for listener, host, port in listeners
-        ]
+        end_points = end_points_of(listeners)
         if node_id is None:
             node_id = self.node_id
         self.running.add(node_id)
@@ -276,12 +251,7 @@ class ClusterMetadata(Image):
             incarnation_id=random_uuid(),
             broker_epoch=self.log.end_offset,
             end_points=end_points,
-            features=[
-                kw.RegisterBrokerRecord.BrokerFeature(
-                    name=name, min_supported_version=low, max_supported_version=high
-                )
-                for name, (low, high) in SUPPORTED_FEATURES.items()
-            ],
+            features=supported_features(),
             rack=rack,
             fenced=False,
             log_dirs=self.directory_ids if self.level >= LEVEL_3_7_IV2 else [],
@@ -330,7 +300,7 @@ class ClusterMetadata(Image):
     def _format(self) -> None:
         """Write the first records of a log: those of Kafka's format command, or the same by default."""
         log = self.log
-        records = log.bootstrap()
+        records = bootstrap_records(log.directory)
         if not records:
             records = [
                 kw.FeatureLevelRecord(name=name, feature_level=level)
@@ -338,30 +308,17 @@ class ClusterMetadata(Image):
             ]
             log.kraft = log.kraft or {
                 ControlRecordType.KRAFT_VERSION: kw.KRaftVersionRecord(k_raft_version=1),
-                ControlRecordType.KRAFT_VOTERS: self._voters(),
+                ControlRecordType.KRAFT_VOTERS: only_voter(self.node_id, self.directory_ids[0]),
             }
         begin = kw.BeginTransactionRecord(name="Bootstrap records")
         self.append([begin, *records, kw.EndTransactionRecord()])
-
-    def _voters(self) -> kw.VotersRecord:
-        """Return this node as the only voter, at the default address of Kafka's controller."""
-        voter = kw.VotersRecord.Voter(
-            voter_id=self.node_id,
-            voter_directory_id=self.directory_ids[0],
-            k_raft_version_feature=kw.VotersRecord.KRaftVersionFeature(
-                min_supported_version=0, max_supported_version=1
-            ),
-            endpoints=[kw.VotersRecord.Endpoint(name="CONTROLLER", host="localhost", port=9093)],
-        )
-        return kw.VotersRecord(voters=[voter])
 
     def _lead(self) -> None:
         """Begin a leader epoch before the first record that this process writes."""
         self.log.lead()
         if self.transaction is not None:
-            self._write(
-                finish(self._encoding([kw.AbortTransactionRecord(reason="the writer is gone")]))
-            )
+            abort = kw.AbortTransactionRecord(reason="the writer is gone")
+            self._write(finish(self._encoding([abort])))
 
     def _write(self, encoded: Sequence[Encoded]) -> None:
         self.log.append([frame for _, frame in encoded])
@@ -378,7 +335,6 @@ class ClusterMetadata(Image):
             self.log.snapshot(self.records(), self.level)
         except OSError as error:
             self.log.warn(
-                f"{self.log.directory}: cannot write a snapshot: {error.strerror}; "
-                "the log continues without"
+                f"{self.log.directory}: cannot write a snapshot: {error.strerror}; the log continues without"
             )
             self._snapshot_bytes = self.log.size * 2

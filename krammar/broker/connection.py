@@ -1,9 +1,6 @@
-"""One connection: reads requests, passes them to the handlers, and writes the responses in order.
+"""One connection: passes requests to the handlers, and sends the responses in order.
 
-A connection handles one request at a time, like Kafka's channels, which are muted until the response is
-sent. While a request waits (a long poll, a rebalance), or while the client does not read its responses,
-at most one more piece is read from the socket. So the memory per client is bounded: one incoming frame
-and one outgoing response. docs/broker.md lists the limits.
+A connection handles one request at a time, like Kafka's channels, which are muted until the response is sent.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from types import ModuleType
@@ -22,7 +19,7 @@ import kafka_wire
 from kafka_wire import ApiKey
 
 from krammar.broker import apis
-from krammar.broker.connections import RECEIVE_SIZE
+from krammar.broker.byte_connection import LOST, WRITE_HIGH_WATER, ByteConnection
 from krammar.broker.errors import CloseConnection
 from krammar.broker.session import Session
 from krammar.broker.slices import SLICE_SECONDS, InThread, Progress, Steps, advance
@@ -43,16 +40,11 @@ if TYPE_CHECKING:
     from krammar.broker.dispatch import Handlers
     from krammar.broker.filtered import Filtered
     from krammar.broker.security.users import Credentials
-    from krammar.broker.timers import Timer, Timers
+    from krammar.broker.timers import Timers
     from krammar.proxy.chain import Chain
 
 log = logging.getLogger("krammar.broker")
 
-# Bytes of responses that a client has not read; above this, the broker handles no further request of it.
-WRITE_HIGH_WATER = 64 * 1024
-# Bytes that are encrypted at once, and that are written at once of larger responses than this.
-TLS_PIECE = 256 * 1024
-LARGE_RESPONSE = 16 << 20
 # The largest frame of requests other than Produce, in bytes.
 MAX_PLAIN_FRAME = 16 << 20
 # In larger frames, in bytes, an error does not name the corrupt field: finding it takes eight times as
@@ -60,22 +52,14 @@ MAX_PLAIN_FRAME = 16 << 20
 EXPLAINED_FRAME = 8 * 1024
 # These requests are decoded without copying the batches; validation copies them.
 UNCOPIED = frozenset({ApiKey.PRODUCE})
-# Clients choose such versions if they do not ask for the broker's.
-_OLD = (
-    "; the client expects an old broker: set api.version.request=true in librdkafka, Config.Version in Sarama, "
-    "or remove api_version in kafka-python and aiokafka"
-)
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(ByteConnection):
     """One client's connection."""
 
     protocol: ClassVar[ModuleType] = kafka_wire
     # librdkafka appends three bytes to a Metadata v13 request for all topics.
     allow_trailing: ClassVar[bool] = True
-
-    transport: asyncio.Transport
-    session: Session
 
     def __init__(
         self,
@@ -92,49 +76,24 @@ class Connection(asyncio.BufferedProtocol):
         Args:
             counted_as: the client's address, if ``connections.admission`` has counted it
         """
-        self._counted_as = counted_as
-        self.listener = listener
-        self.config = config
-        self.timers = timers
-        self.credentials = credentials
-        self.handlers = handlers
-        self.connections = connections
-        self.wire = ServerConnection(
+        max_frame = config.socket_request_max_bytes
+        wire = ServerConnection(
             self.protocol,
-            max_frame=config.socket_request_max_bytes,
+            max_frame=max_frame,
             allow_trailing=self.allow_trailing,
             explain_limit=EXPLAINED_FRAME,
             max_elements=MAX_ELEMENTS,
             views=UNCOPIED,
         )
-        self.task: asyncio.Future[Any] | None = None
-        self.last_active = 0.0
-        self._paused = False  # we do not read from the socket
-        self._own_memory = False  # the next bytes go into the frame's own buffer
-        self._ended = False  # the client has closed its side
-        self._waits = False  # for the next turn
+        super().__init__(wire, connections, timers, tls=listener.tls, max_frame=max_frame)
+        self._counted_as = counted_as
+        self.listener = listener
+        self.config = config
+        self.credentials = credentials
+        self.handlers = handlers
         self._received_at = 0.0  # when the decoding of the current request began
-        self._later: Timer | None = None  # goes on with the connection
-        self._unread_before = 0  # the value of ``unread`` at the last note_reading
-        self._rest = memoryview(b"")  # of a response, once the client's connection is full
         self.number = 0  # from 1, in the order of connections
         self._filtered: Filtered | None = None  # if the broker has filters
-
-    @property
-    def busy(self) -> bool:
-        """Whether a request is being handled."""
-        return self.task is not None or self._waits or self._later is not None
-
-    @property
-    def unread(self) -> int:
-        """Bytes of responses that the client has not read."""
-        return self.transport.get_write_buffer_size() + len(self._rest)
-
-    def note_reading(self) -> None:
-        """Record activity if the client has read something since the last call."""
-        if self.unread < self._unread_before:
-            self.last_active = self.timers.loop.time()
-        self._unread_before = self.unread
 
     # Callbacks of asyncio.
 
@@ -142,22 +101,16 @@ class Connection(asyncio.BufferedProtocol):
         # uvloop's is not a subclass.
         self.transport = transport = cast(asyncio.Transport, transport)
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
-        peer = transport.get_extra_info("peername") or ("unknown", 0)
-        here = transport.get_extra_info("sockname") or ("unknown", 0)
         self.number = next(self.connections.numbers)
         self.connections.accepted += 1
-        self.session = session = Session(
-            listener=self.listener,
-            host=peer[0],
-            connection_id=f"{here[0]}:{here[1]}-{peer[0]}:{peer[1]}-{self.number - 1}",
-        )
+        self.session = session = Session.begin(self.listener, transport, self.number)
         if self._counted_as is None:
             plain = transport.get_extra_info("socket")
-            if not self.connections.admission.enter(self.listener, peer[0], plain.fileno()):
+            if not self.connections.admission.enter(self.listener, session.host, plain.fileno()):
                 transport.abort()
                 return
-            self._counted_as = peer[0]
-        if self.listener.protocol.startswith("SASL"):
+            self._counted_as = session.host
+        if self.listener.sasl:
             from krammar.broker.security.sasl import Authenticator
 
             session.authenticated = False
@@ -170,69 +123,21 @@ class Connection(asyncio.BufferedProtocol):
             session.principal = principal_of(transport)
         self.last_active = self.timers.loop.time()
         self.connections.open.add(self)
-        if self.connections.chain is not None:
-            self._filter(self.connections.chain)
+        if self._chain is not None:
+            self._filter(self._chain)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.remove(self)
         if self._counted_as is not None:
             self.connections.admission.leave(self.listener, self._counted_as)
+        self.transport = LOST
         # The current request continues: a member that is joining a group stays in it until its session
         # times out. The response is dropped.
         self._hurry()
         if self._filtered is not None:
             self._filtered.closed()
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        room = self.wire.get_buffer()
-        self._own_memory = room is not None
-        return self.connections.scratch if room is None else room
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.connections.received += nbytes
-        if self._own_memory:
-            self.wire.received(nbytes)
-            self.connections.arrived(self, nbytes, self.config.socket_request_max_bytes)
-        else:
-            self.wire.receive_data(self.connections.scratch[:nbytes], lent=True)
-        self.last_active = self.timers.loop.time()
-        try:
-            if self.busy or self in self.connections.blocked:
-                self._pause()
-            else:
-                self.pump()
-        finally:
-            # Other connections receive into the shared buffer next.
-            if not self.wire.give_back():
-                self.connections.scratch = memoryview(bytearray(RECEIVE_SIZE))
-
-    def eof_received(self) -> bool:
-        # Requests that have arrived are still answered.
-        self._ended = True
-        self._hurry()
-        # asyncio does not support half-closed TLS connections.
-        return (self.busy or self in self.connections.blocked) and not self.listener.tls
-
-    def _hurry(self) -> None:
-        if self.session.hurry is not None:
-            self.session.hurry()
-
-    def pause_writing(self) -> None:
-        self._unread_before = self.unread
-        self.connections.blocked.add(self)
-
-    def resume_writing(self) -> None:
-        self.connections.blocked.discard(self)
-        self._write_rest()
-        if not self.busy and self not in self.connections.blocked:
-            self.pump()
-
     # Requests.
-
-    def _pause(self) -> None:
-        if not self._paused and not self.transport.is_closing():
-            self._paused = True
-            self.transport.pause_reading()
 
     def pump(self, first: Callable[[], object] | None = None) -> None:
         """Handle the received requests in order, until one has to wait. ``first`` finishes the last one."""
@@ -283,11 +188,6 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = False
             self.transport.resume_reading()
 
-    def go_on(self) -> None:
-        """Handle the requests that had to wait for this turn."""
-        self._waits = False
-        self.pump()
-
     def _check_handshake(self) -> None:
         """Raise CloseConnection if the next frame must not be decoded before a login."""
         key = self.wire.next_api_key
@@ -306,36 +206,36 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.write(self.wire.send_response(event, response, 0))
             return
         session = self.session
-        served = apis.RANGES.get(event.api_key) or apis.UNSERVED.get(event.api_key)
-        if served is None:
-            raise CloseConnection(f"{type(event.request).__name__} is not served")
-        low, high = served
-        if not low <= event.version <= high:
-            name = type(event.request).__name__
-            text = f"{name} v{event.version} is not served, only v{low} to v{high}"
-            raise CloseConnection(text + (_OLD if event.version < low else ""))
+        served = apis.SERVED.get(event.api_key)
+        if served is None or not served[0] <= event.version <= served[1]:
+            raise CloseConnection(apis.why_unserved(event.api_key, event.version))
         expires = session.expires_at
-        if (
-            expires is not None
-            and event.api_key not in apis.HANDSHAKE
-            and self.timers.now_ms() > expires
-        ):
+        is_over = expires is not None and self.timers.now_ms() > expires
+        if is_over and event.api_key not in apis.HANDSHAKE:
             raise CloseConnection("the login has expired")
         session.client_id = event.header.client_id
-        if self._filtered is None and self.connections.chain is not None:
-            self._filter(self.connections.chain)  # faults came after the connection
+        self._serve(event)
+
+    def _serve(self, event: RequestReceived) -> None:
+        """Let the filters and the handler answer."""
+        if self._filtered is None and self._chain is not None:
+            self._filter(self._chain)  # faults came after the connection
         if self._filtered is None:
             self.handle(event, event.request)
         else:
             self._filtered.request(event)
 
+    @property
+    def _chain(self) -> Chain | None:
+        """The filters of this protocol."""
+        return self.connections.chain
+
     def _filter(self, chain: Chain) -> None:
         """Run filters over requests and responses from now on."""
         from krammar.broker.filtered import Filtered
 
-        if self.listener.kafka:
-            self._filtered = Filtered(chain, self)
-            self._filtered.opened()
+        self._filtered = Filtered(chain, self)
+        self._filtered.opened()
 
     def handle(self, event: RequestReceived, request: Any) -> None:
         """Let the handler answer."""
@@ -362,20 +262,6 @@ class Connection(asyncio.BufferedProtocol):
     def _call_handler(self, event: RequestReceived, request: Any) -> Any:
         return self.handlers[event.api_key](self.session, request, event.version)
 
-    async def ask(self, request: Any, version: int) -> Any:
-        """Return the handler's response to a request of a filter. Raises ConnectionError for one that closes."""
-        try:
-            response = self.handlers[request.api_key](self.session, request, version)
-            if inspect.isgenerator(response):
-                response = await self.connections.slices.run_from_start(
-                    cast("Steps[Any]", response)
-                )
-            if inspect.isawaitable(response):
-                response = await response
-        except CloseConnection as error:
-            raise ConnectionError(str(error)) from error
-        return response
-
     async def _in_slices(
         self, event: RequestReceived, steps: Steps[Any], job: InThread | None
     ) -> Any:
@@ -389,26 +275,6 @@ class Connection(asyncio.BufferedProtocol):
         return await self.timers.loop.run_in_executor(
             None, self.wire.send_response, event, response
         )
-
-    def wait_for(
-        self, event: RequestReceived, work: Awaitable[Any], then: Callable[[Any], object]
-    ) -> None:
-        """Handle no other request until ``work`` for this one is done, and ``then`` with its result."""
-        self.task = asyncio.ensure_future(work)
-        self.task.add_done_callback(partial(self._finish, event, then))
-
-    def _finish(
-        self, event: RequestReceived, then: Callable[[Any], object], task: asyncio.Future[Any]
-    ) -> None:
-        self.task = None
-        self.connections.release(self.session)
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is not None:
-            self._failed(event, error)
-        elif not self.transport.is_closing():
-            self.pump(partial(then, task.result()))
 
     def answer(self, event: RequestReceived, response: Any) -> None:
         """Send a response, or nothing for None."""
@@ -444,39 +310,15 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.connections.sent += len(frame)
         if delivery is None:
-            self._write(frame)
+            self.write(frame)
         else:
             self.wait_for(event, delivery, lambda _: None)
-
-    def _write(self, frame: bytes) -> None:
-        """Send a response. A long one is written in pieces, as the client reads.
-
-        TLS transports do not count what they have passed on to their socket, so ``unread`` would miss it. Other
-        transports copy what the client does not read at once.
-        """
-        if len(frame) <= (TLS_PIECE if self.listener.tls else LARGE_RESPONSE):
-            self.transport.write(frame)
-            return
-        self._rest = memoryview(frame)
-        self._write_rest()
-
-    def _write_rest(self) -> None:
-        while self._rest and self not in self.connections.blocked:
-            piece, self._rest = self._rest[:TLS_PIECE], self._rest[TLS_PIECE:]
-            self.transport.write(piece)
 
     def _refuse_login(self, frame: bytes) -> None:
         """Send the last response and close, with a delay that slows down guessing passwords."""
         delay = self.config.connection_failed_authentication_delay_ms / 1000
         delay = self.connections.guesses.failed(self.session.host, delay)
-        self._later = self.timers.call_later(delay, self._last_words, frame)
-
-    def _last_words(self, frame: bytes) -> None:
-        self._later = None
-        if not self.transport.is_closing():
-            if frame:
-                self.transport.write(frame)
-            self.close()
+        self.close_later(delay, frame)
 
     def _raw_token(self, token: bytes) -> None:
         """Handle a SASL token after SaslHandshake v0: a frame without headers."""
@@ -488,23 +330,6 @@ class Connection(asyncio.BufferedProtocol):
         if session.authenticated:
             self.wire.max_frame = self.config.socket_request_max_bytes
         self.transport.write(join_frame([answer]))
-
-    def close(self) -> None:
-        """Close after all responses have been sent."""
-        if not self.transport.is_closing():  # closing twice breaks asyncio's TLS transports
-            if self._rest:
-                self.transport.write(self._rest)
-                self._rest = memoryview(b"")
-            self.transport.close()
-
-    def abort(self) -> None:
-        """Close immediately."""
-        self.transport.abort()
-
-    def cut_off(self, why: str, *, drain: bool = False) -> None:
-        """Close with a log line, immediately or after all responses have been sent."""
-        log.warning("%s: %s; connection closed", self.session.connection_id, why)
-        (self.close if drain else self.abort)()
 
     def _failed(self, event: RequestReceived, error: BaseException) -> None:
         self.connections.release(self.session)

@@ -60,6 +60,7 @@ class Connections:
     ``slices``   runs the long requests of all connections in turn
     ``turns``    shares each turn of the event loop among the connections
     ``chain``    the filters, and the rules of faults; None if there are none
+    ``wafka_chain``  the rules of faults for Wafka's listeners; None if there are none
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -76,6 +77,7 @@ class Connections:
         self.slices = Slices()
         self.turns = Turns()
         self.chain: Chain | None = None
+        self.wafka_chain: Chain | None = None
         # The sum of ``Session.building``.
         self._building = 0
         self.holds = 0

@@ -6,13 +6,15 @@ that runs inside of the broker meets the same errors as the proxy, and no filter
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from krammar.broker import apis
 from krammar.broker.connections import OpenConnection
+from krammar.broker.errors import CloseConnection
 from krammar.broker.session import ANONYMOUS
 from krammar.proxy.chain import Chain, FilterError, Settled, Work, why_closed
 from krammar.proxy.delivery import reset, take
@@ -23,6 +25,9 @@ from krammar.wire.framing import PREFIX
 if TYPE_CHECKING:
 
     from krammar.broker.config import BrokerConfig
+    from krammar.broker.connections import Connections
+    from krammar.broker.dispatch import Handlers
+    from krammar.broker.slices import Steps
     from krammar.wire.connection import RequestReceived, ServerConnection
 
 log = logging.getLogger("krammar.broker")
@@ -37,9 +42,10 @@ class Served(OpenConnection, Protocol):
     wire: ServerConnection
     number: int
     config: BrokerConfig
+    handlers: Handlers
+    connections: Connections
 
     def handle(self, event: RequestReceived, request: Any) -> None: ...
-    async def ask(self, request: Any, version: int) -> Any: ...
     def answer(self, event: RequestReceived, response: Any) -> None: ...
     def send(
         self,
@@ -123,7 +129,7 @@ class Filtered:
             elif isinstance(settled.answer, Silence):
                 self._silent = True
                 self._served.wire.skip_response(event)
-            elif work.silent or (work.has_acks and event.request.acks == 0):
+            elif work.silent or getattr(event.request, "acks", None) == 0:  # Kafka's and Wafka's
                 self._current = None
                 self._served.answer(event, None)
             else:
@@ -206,9 +212,17 @@ class Filtered:
         """Let the handlers answer a request of a filter, as ``Exchange.send`` describes."""
         chain, cls = self._chain, type(request)
         version = chain.version_of(request, version, apis.RANGES)
-        low, high = apis.RANGES.get(cls.api_key) or apis.UNSERVED.get(cls.api_key, (0, -1))
+        low, high = apis.SERVED.get(cls.api_key, (0, -1))
         if not low <= version <= high:
             raise ConnectionError(f"the broker does not serve {cls.__name__} v{version}")
         request = cls.decode(request.encode(version), version)
-        response = await self._served.ask(request, version)
+        try:
+            response = self._served.handlers[cls.api_key](self._served.session, request, version)
+            if inspect.isgenerator(response):
+                slices = self._served.connections.slices
+                response = await slices.run_from_start(cast("Steps[Any]", response))
+            if inspect.isawaitable(response):
+                response = await response
+        except CloseConnection as error:
+            raise ConnectionError(str(error)) from error
         return type(response).decode(response.encode(version), version)

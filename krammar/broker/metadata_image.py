@@ -10,15 +10,12 @@ from uuid import UUID
 
 from kafka_wire import ConfigRecord, ConfigResourceType, PartitionRecord
 
+from krammar.broker.metadata_records import KRAFT_VERSION, METADATA_VERSION, OLDEST_LEVEL
 from krammar.wire.message import Codec
 
 if TYPE_CHECKING:
     from kafka_wire import UserScramCredentialRecord
 
-METADATA_VERSION = "metadata.version"
-KRAFT_VERSION = "kraft.version"
-# The level of Kafka 3.3, the first version with KRaft for production.
-OLDEST_LEVEL = 7
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
@@ -52,16 +49,18 @@ class Partition:
 
 @dataclass(slots=True, eq=False)
 class Topic:
-    """A topic, with its partitions by index."""
+    """A topic, with its partitions by index.
+
+    ``internal``  whether it is one of Kafka's internal topics
+    """
 
     name: str
     topic_id: UUID
     partitions: dict[int, Partition] = field(default_factory=dict)
+    internal: bool = field(init=False)
 
-    @property
-    def internal(self) -> bool:
-        """Whether it is one of Kafka's internal topics."""
-        return self.name in INTERNAL_TOPICS
+    def __post_init__(self) -> None:
+        self.internal = self.name in INTERNAL_TOPICS
 
 
 def config_records(

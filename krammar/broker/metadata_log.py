@@ -1,15 +1,8 @@
-"""The files of the cluster metadata log: snapshots and segments.
-
-``__cluster_metadata-0`` has snapshots besides segments (KIP-595, KIP-630). The name of a snapshot consists of its
-end offset and the epoch of its last record: ``00000000000000000042-0000000003.checkpoint``. A snapshot begins with a
-control batch with a header and ends with one with a footer; without a footer it is incomplete. The segments contain
-the records from the end offset on.
-"""
+"""The cluster metadata log, in the folder ``__cluster_metadata-0``: reads, appends and writes snapshots."""
 
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -28,9 +21,15 @@ from kafka_wire import (
 
 from krammar.broker.errors import BrokerError
 from krammar.broker.log.files import StorageError
+from krammar.broker.metadata_files import (
+    contents_of,
+    segment_batches,
+    segments_of,
+    snapshot_batches,
+    snapshot_name,
+    snapshots_of,
+)
 from krammar.broker.metadata_records import encode_frame
-from krammar.logfiles.metadata_frame import decode_frame
-from krammar.logfiles.names import LOG, METADATA_SNAPSHOT, segment_bases, stem
 from krammar.util.durable import make_folders, rename, sync, write_atomically, write_fully
 from krammar.wire.batches import (
     ControlRecord,
@@ -41,12 +40,10 @@ from krammar.wire.batches import (
     encode_control_batch,
     read_batches,
 )
-from krammar.wire.batches.header import MAGIC_AT, header_at
 from krammar.wire.errors import DecodeError
 from krammar.wire.message import Codec
 
 _UNFINISHED = ".checkpoint.part"
-_BOOTSTRAP = "bootstrap.checkpoint"
 _RECORDS_PER_BATCH = 1000  # of a snapshot
 # The log holds users' credentials.
 _OWNER_ONLY = 0o600
@@ -110,15 +107,15 @@ class MetadataLog:
             BrokerError: a file is unreadable or corrupt in another way.
         """
         start = 0
-        for end, epoch, path in reversed(_snapshots(self.directory)):
-            batches = _snapshot_batches(path)
+        for end, epoch, path in reversed(snapshots_of(self.directory)):
+            batches = snapshot_batches(path)
             if batches:
                 yield from self._messages(path, batches)
                 start = self.end_offset = end
                 self.epoch = epoch
                 break
             self.warn(f"{path}: the snapshot is incomplete; using an older one or the log instead")
-        segments = _segments(self.directory)
+        segments = segments_of(self.directory)
         if segments and segments[0][0] > start:
             raise BrokerError(
                 f"{segments[0][1]}: the metadata log begins at offset {segments[0][0]}, but no complete "
@@ -128,7 +125,9 @@ class MetadataLog:
             if index + 1 < len(segments) and segments[index + 1][0] <= start:
                 self.size += path.stat().st_size
                 continue  # the snapshot contains the whole segment
-            batches = self._segment_batches(path, last=index == len(segments) - 1)
+            is_last = index == len(segments) - 1
+            batches, self._segment_size = segment_batches(path, last=is_last, warn=self.warn)
+            self.size += self._segment_size
             yield from self._messages(path, batches, start)
         if segments:
             self._segment = segments[-1][1]
@@ -141,7 +140,7 @@ class MetadataLog:
             self.epoch = max(self.epoch, batch.partition_leader_epoch)
             self.timestamp = max(self.timestamp, batch.max_timestamp)
             self.end_offset = max(self.end_offset, batch.next_offset)
-            for offset, content in _contents(path, batch):
+            for offset, content in contents_of(path, batch):
                 if offset < start:
                     continue
                 self.records += 1
@@ -167,45 +166,6 @@ class MetadataLog:
                 f"{self.directory}: the control record at offset {control.offset} is corrupt: "
                 f"{error}; restore the folder from a copy"
             ) from None
-
-    def bootstrap(self) -> list[Codec]:
-        """Return the first records of a new log, as Kafka's format command has prepared them.
-
-        They are in the snapshot at offset 0, or in ``bootstrap.checkpoint`` next to the folder. The result is empty
-        if neither exists. Raises BrokerError.
-        """
-        for path in (self.directory / _snapshot_name(0, 0), self.directory.parent / _BOOTSTRAP):
-            batches = _snapshot_batches(path)
-            contents = (each for batch in batches for _, each in _contents(path, batch))
-            if batches:
-                return [each for each in contents if isinstance(each, Codec)]
-        return []
-
-    def _segment_batches(self, path: Path, *, last: bool) -> list[RecordBatch]:
-        data = _content(path)
-        batches = []
-        end = 0
-        try:
-            for batch in read_batches(data):
-                batches.append(batch)
-                end = batch.position + batch.size_in_bytes
-            cause = "the last batch is incomplete"
-        except DecodeError as error:
-            cause = str(error)
-        if end < len(data):
-            if not last or _batch_after(data, end):
-                raise BrokerError(
-                    f"{path}: the batch at byte {end} is corrupt ({cause}), and other batches follow; "
-                    "restore the file from a copy, or truncate it there and lose the rest"
-                )
-            self.warn(
-                f"{path}: truncated at byte {end}: the last {len(data) - end} bytes are no complete "
-                f"batch ({cause})"
-            )
-            os.truncate(path, end)
-        self.size += end
-        self._segment_size = end
-        return batches
 
     # Writing.
 
@@ -324,7 +284,7 @@ class MetadataLog:
         Raises:
             OSError: a file cannot be written; no data is lost.
         """
-        path = self.directory / _snapshot_name(self.end_offset, self.epoch)
+        path = self.directory / snapshot_name(self.end_offset, self.epoch)
         draft = path.with_suffix(_UNFINISHED)
         try:
             fd = os.open(draft, os.O_WRONLY | os.O_TRUNC | os.O_CREAT, _OWNER_ONLY)
@@ -342,7 +302,7 @@ class MetadataLog:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
             raise
-        old = _segments(self.directory)
+        old = segments_of(self.directory)
         self.close()
         self._segment = None
         self.size = self.records = 0
@@ -350,7 +310,7 @@ class MetadataLog:
         for _, segment in old:
             for suffix in (".index", ".timeindex", ".log"):
                 segment.with_suffix(suffix).unlink(missing_ok=True)
-        for _, _, snapshot in _snapshots(self.directory)[:-1]:
+        for _, _, snapshot in snapshots_of(self.directory)[:-1]:
             snapshot.unlink(missing_ok=True)
         for unfinished in self.directory.glob(f"*{_UNFINISHED}"):
             unfinished.unlink(missing_ok=True)
@@ -372,75 +332,6 @@ class MetadataLog:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-
-
-def _names(directory: Path) -> list[str]:
-    return os.listdir(directory) if directory.is_dir() else []
-
-
-def _segments(directory: Path) -> list[tuple[int, Path]]:
-    return [(base, directory / (stem(base) + LOG)) for base in segment_bases(_names(directory))]
-
-
-def _snapshots(directory: Path) -> list[tuple[int, int, Path]]:
-    """Return the end offsets and epochs of the snapshots in ascending order, with their paths."""
-    found = filter(None, map(METADATA_SNAPSHOT.fullmatch, _names(directory)))
-    return sorted((int(match[1]), int(match[2]), directory / match[0]) for match in found)
-
-
-def _snapshot_name(end_offset: int, epoch: int) -> str:
-    return f"{end_offset:020}-{epoch:010}.checkpoint"
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BrokerError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _snapshot_batches(path: Path) -> list[RecordBatch]:
-    """Read the batches of a snapshot; none if it does not exist or is incomplete."""
-    if path.is_file():
-        with suppress(DecodeError):
-            batches = list(read_batches(_content(path), allow_partial=False))
-            if batches and batches[-1].is_control:
-                last = batches[-1].control_records()[-1]
-                if last.type == ControlRecordType.SNAPSHOT_FOOTER:
-                    return batches
-    return []
-
-
-def _contents(path: Path, batch: RecordBatch) -> Iterator[tuple[int, Codec | ControlRecord | int]]:
-    """Yield the offset of each record, and the decoded record or the number of its unknown type."""
-    offset = batch.base_offset
-    try:
-        if batch.is_control:
-            for control in batch.control_records():
-                offset = control.offset
-                yield offset, control
-            return
-        for record in batch:
-            offset = record.offset
-            yield offset, decode_frame(record.value or b"")
-    except DecodeError as error:
-        raise BrokerError(
-            f"{path}: the record at offset {offset} (batch at byte {batch.position}) is corrupt: "
-            f"{error}; restore the folder from a copy, or open it with the software that wrote it"
-        ) from None
-
-
-def _batch_after(data: bytes, corrupt: int) -> bool:
-    """Return whether a complete batch follows a corrupt one, which a crash while writing cannot cause."""
-    view = memoryview(data)
-    for magic in re.finditer(b"\x02", view[corrupt + 1 + MAGIC_AT :]):
-        start = corrupt + 1 + magic.start()
-        header = header_at(data, start, start)
-        if header is not None and header.size_in_bytes <= len(data) - start:
-            with suppress(DecodeError):
-                for _ in read_batches(view[start : start + header.size_in_bytes]):
-                    return True
-    return False
 
 
 def _control(kind: int, message: Any, now: int) -> ControlRecord:

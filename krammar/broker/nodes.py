@@ -132,20 +132,16 @@ class OwnLogs:
         self._refusal = refusal
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
-        log = self._logs.get(topic, partition)
-        if (
-            log is not None
-            and self._cluster.topics[topic].partitions[partition].leader != self._node_id
-        ):
-            raise ApiError(self._refusal)
-        return log
+        return self._own(topic, partition, lambda known: known.leader == self._node_id)
 
     def follow(self, topic: str, partition: int) -> PartitionLog | None:
+        return self._own(topic, partition, lambda known: self._node_id in known.isr)
+
+    def _own(
+        self, topic: str, partition: int, serves: Callable[[Partition], bool]
+    ) -> PartitionLog | None:
         log = self._logs.get(topic, partition)
-        if (
-            log is not None
-            and self._node_id not in self._cluster.topics[topic].partitions[partition].isr
-        ):
+        if log is not None and not serves(self._cluster.topics[topic].partitions[partition]):
             raise ApiError(self._refusal)
         return log
 

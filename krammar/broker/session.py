@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from asyncio import BaseTransport
+
     from krammar.broker.config import Listener
 
 ANONYMOUS = "User:ANONYMOUS"
@@ -38,3 +40,10 @@ class Session:
     hurry: Callable[[], None] | None = None
     expires_at: int | None = None
     building: int = 0
+
+    @classmethod
+    def begin(cls, listener: Listener, transport: BaseTransport, number: int) -> Session:
+        """Begin the session of the connection with this number, from 1."""
+        peer = transport.get_extra_info("peername") or ("unknown", 0)
+        here = transport.get_extra_info("sockname") or ("unknown", 0)
+        return cls(listener, peer[0], f"{here[0]}:{here[1]}-{peer[0]}:{peer[1]}-{number - 1}")

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 from weakref import WeakSet
 
 # The budget in seconds of all timers that are due in the same turn of the event loop, such as the sessions of many
 # members. The last one can exceed it; the others run in the next turns.
 TURN_SECONDS = 0.02
+# How long ``in_turns`` works in one turn.
+PORTION_SECONDS = 0.02
+
+A = TypeVar("A")
+
+
+def system_ms() -> int:
+    """Return the milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 class Timer:
@@ -114,6 +124,18 @@ class Timers:
         timer = Timer(self, self.loop, self.loop.time() + seconds, callback, args)
         self._timers.add(timer)
         return timer
+
+    def in_turns(self, function: Callable[[A], object], items: Iterable[A]) -> None:
+        """Call a function with each item: some now, and the others in the next turns of the event loop."""
+        self._in_turns(function, iter(list(items)))
+
+    def _in_turns(self, function: Callable[[A], object], items: Iterator[A]) -> None:
+        until = time.monotonic() + PORTION_SECONDS
+        for item in items:
+            function(item)
+            if time.monotonic() >= until:
+                self.call_later(0, self._in_turns, function, items)
+                return
 
     def may_run(self) -> bool:
         """Return whether a timer that is due may run in this turn."""

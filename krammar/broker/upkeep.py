@@ -79,7 +79,7 @@ class Upkeep:
         more = False
         if self._config.log_cleaner_enable:
             try:
-                more = self._logs.compact(self._timers.now_ms(), budget_ms=_SLICE_MS)
+                more = self._logs.cleaner.compact(self._timers.now_ms(), budget_ms=_SLICE_MS)
             except Exception:
                 log.exception("compaction failed; it will be retried")
         pause = _SLICE_MS if more else self._config.log_cleaner_backoff_ms
@@ -102,19 +102,19 @@ class Upkeep:
     def _flush(self) -> None:
         self._flush_timer = None
         interval = False
-        if not self._logs.begins_flush:
+        if not self._logs.flusher.is_beginning:
             self._waited_ms += self._pause_ms
             interval = self._waited_ms >= self._config.fsync_interval_ms
             if interval:
                 self._waited_ms = 0
         try:
-            if self._logs.flush_in_background(interval=interval, budget_ms=_SLICE_MS):
+            if self._logs.flusher.in_background(interval=interval, budget_ms=_SLICE_MS):
                 self._flush_error = ""
         except Exception as error:
             if str(error) != self._flush_error:
                 self._flush_error = str(error)
                 log.error("cannot force the logs to the disk: %s; it will be retried", error)
-        if self._logs.begins_flush:
+        if self._logs.flusher.is_beginning:
             self._flush_ms = self._timers.now_ms() + _SLICE_MS
             self._pause_ms = 0
             self._flush_timer = self._timers.call_later(_SLICE_MS / 1000, self._flush)

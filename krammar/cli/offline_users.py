@@ -16,10 +16,10 @@ from krammar.auth.scram import BY_NAME, MIN_ITERATIONS, SHA_512, Mechanism
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, BrokerError
-from krammar.broker.log.environment import system_ms
 from krammar.broker.log.files import lock
 from krammar.broker.meta_properties import read_meta_properties
 from krammar.broker.security.users import record_of
+from krammar.broker.timers import system_ms
 
 log = logging.getLogger("krammar.broker")
 

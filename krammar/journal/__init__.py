@@ -46,13 +46,15 @@ from krammar.journal.errors import (
     SequencerError,
     UnknownJournalError,
 )
-from krammar.journal.framing import (
+from krammar.journal.fixed_framing import (
     FIXED_CONTENT_TYPE,
     FIXED_FRAME_HEADER_LENGTH,
+    FixedFraming,
+)
+from krammar.journal.frames import Framing
+from krammar.journal.framing import (
     JSON_CONTENT_TYPE,
     PROTOBUF_CONTENT_TYPE,
-    FixedFraming,
-    Framing,
     JSONFraming,
     framing_by_content_type,
     unpack_line,
@@ -70,8 +72,9 @@ from krammar.journal.mapping import (
     rendezvous_mapping,
 )
 from krammar.journal.messages import Envelope, Message, MessageClass
+from krammar.journal.producers import JournalProducer, ProducerState
 from krammar.journal.publisher import Publisher
-from krammar.journal.sequencer import JournalProducer, ProducerState, Sequencer
+from krammar.journal.sequencer import Sequencer
 from krammar.journal.specs import JournalSpec
 from krammar.journal.uuids import (
     NULL_UUID,

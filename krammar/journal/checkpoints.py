@@ -15,7 +15,7 @@ from zlib import crc32
 import journal_wire as wire
 
 from krammar.journal.errors import CheckpointError
-from krammar.journal.sequencer import ProducerState
+from krammar.journal.producers import ProducerState
 from krammar.journal.uuids import ProducerID
 from krammar.util.durable import write_atomically
 

@@ -8,17 +8,17 @@ import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
-from krammar.journal.framing import Framing
+from krammar.journal.frames import Framing
 from krammar.journal.heads import fragment_path, fragments, readable_end
 from krammar.journal.journals import Frame
 from krammar.journal.specs import JournalSpec
+from krammar.util.closing import Closing
 
 log = logging.getLogger("krammar.journal")
 
 
-class FileReader:
+class FileReader(Closing):
     """Reads a journal's frames; see Reader. Any thread may call ``close``."""
 
     # The pause between checks for new frames at the end of a journal, in seconds.
@@ -215,12 +215,6 @@ class FileReader:
     def __del__(self) -> None:
         if getattr(self, "_file", -1) >= 0:
             os.close(self._file)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 # A read of small ranges returns after this many bytes.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 from krammar.journal.errors import AppendError, CorruptJournalError
@@ -12,17 +13,15 @@ from krammar.journal.journal_file import JournalFile, WriteSettings
 log = logging.getLogger("krammar.journal")
 
 
+@dataclass(slots=True, eq=False)
 class FileAppend:
     """An append to a file; see AsyncAppend. Offsets are in bytes."""
 
-    __slots__ = ("_writer", "begin", "done", "end", "error")
-
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-        self.begin = -1
-        self.end = -1
-        self.done = False
-        self.error: Exception | None = None
+    _writer: Writer
+    begin: int = -1
+    end: int = -1
+    done: bool = False
+    error: Exception | None = None
 
     @property
     def journal(self) -> str:

@@ -27,11 +27,9 @@ import threading
 import weakref
 from itertools import pairwise
 from pathlib import Path
-from typing import Self
 
 from journal_wire import JournalSpec as WireSpec
 
-from krammar.journal import journal_file
 from krammar.journal.errors import AppendError, CorruptJournalError, UnknownJournalError
 from krammar.journal.file_reader import FileReader
 from krammar.journal.file_writer import FileAppend, Writer
@@ -44,12 +42,12 @@ from krammar.journal.heads import (
     read_head,
     readable_end,
 )
-from krammar.journal.journal_file import WriteSettings
+from krammar.journal.journal_file import WriteSettings, opening
 from krammar.journal.journals import Ticker
-from krammar.journal.listing import refreshing
-from krammar.journal.mapping import Partitions
+from krammar.journal.mapping import Partitions, refreshing
 from krammar.journal.specs import JournalSpec, check_name
 from krammar.util.boot import current_boot
+from krammar.util.closing import Closing
 from krammar.util.durable import make_folders, sync
 
 _SPEC = "spec"
@@ -57,7 +55,7 @@ _SPEC = "spec"
 _all_journals: weakref.WeakSet[FileJournals] = weakref.WeakSet()
 
 
-class FileJournals:
+class FileJournals(Closing):
     """The journals in the folders below ``root``.
 
     All methods are thread-safe, and a forked process can use the object too. It needs a local file system
@@ -67,7 +65,7 @@ class FileJournals:
         fragment_bytes: the size in bytes from which a fragment is full, and a new one begins.
         fsync: whether appends survive a power cut, and not only the end of their process. Without it, a power cut
             takes at most the appends of the 5 seconds before the last one.
-        linger_ms: how long appends that nobody waits for are collected before they are written.
+        linger_ms: how long to collect appends without a waiting caller before they are written.
         buffer_bytes: how many bytes of a journal's appends are collected at most.
     """
 
@@ -251,12 +249,6 @@ class FileJournals:
             writer.close()
         self._writers.clear()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # Reading.
 
     def reader(
@@ -307,14 +299,14 @@ def _make(path: Path, data: bytes) -> None:
 
 
 def _after_fork_in_child() -> None:
-    journal_file.after_fork()
+    opening.release()
     for journals in list(_all_journals):
         journals._begin_after_fork()
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=journal_file.before_fork,
-        after_in_parent=journal_file.after_fork,
+        before=opening.acquire,
+        after_in_parent=opening.release,
         after_in_child=_after_fork_in_child,
     )

@@ -13,7 +13,7 @@ place. Four fields of a head make up for that:
              it, so new appends that begin there use no offset twice, however old the head is that the power cut left.
 
 ``visible`` is the end for readers as long as the machine runs. It is less than ``end`` while an append is forced to the
-disk, so that no reader sees what a power cut could still take back.
+disk, so that no reader sees bytes that a power cut could still remove.
 """
 
 from __future__ import annotations
@@ -54,17 +54,7 @@ class Head(NamedTuple):
 
     def encode(self) -> bytes:
         """Return the bytes of a slot. The last field is the checksum of the others."""
-        data = JournalHead(
-            version=1,
-            end=self.end,
-            fragment=self.fragment,
-            number=self.number,
-            visible=self.visible,
-            synced=self.synced,
-            sum=self.sum,
-            limit=self.limit,
-            boot=self.boot,
-        ).encode()[:-4]
+        data = JournalHead(version=1, **self._asdict()).encode()[:-4]
         return data + crc32(data).to_bytes(4, "big")
 
     @property
@@ -118,16 +108,7 @@ def _parse_slot(data: bytes) -> Head | None:
         wire = JournalHead.decode(part)
     except WireError:
         return None
-    head = Head(
-        wire.end,
-        wire.fragment,
-        wire.number,
-        wire.visible,
-        wire.synced,
-        wire.sum,
-        wire.limit,
-        wire.boot,
-    )
+    head = Head(*(getattr(wire, name) for name in Head._fields))
     if wire.version == 0:
         # Nothing is known of the bytes, so all of them count as stored, as they did for who wrote this head.
         return head._replace(visible=head.end, synced=head.end, limit=head.end)
@@ -141,7 +122,7 @@ def readable_end(folder: Path) -> int:
 
 
 def intact_end(folder: Path, head: Head) -> int:
-    """Return the end of the bytes that are there. After a power cut, it can be less than the journal's end."""
+    """Return the end of the existing bytes. After a power cut, it can be less than the journal's end."""
     if head.synced == head.end or _is_intact(folder, head):
         return head.end
     return head.synced

@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 from uuid import UUID
 
 from krammar.journal.checkpoints import Checkpoint
 from krammar.journal.errors import FrameError, MessageError, MustStartReplayError
-from krammar.journal.framing import MAGIC_WORD, FixedFraming, Framing
+from krammar.journal.fixed_framing import MAGIC_WORD, FixedFraming
+from krammar.journal.frames import Framing
 from krammar.journal.journals import Frame, Reader
 from krammar.journal.messages import Envelope, MessageClass, class_for
 from krammar.journal.sequencer import Sequencer
 from krammar.journal.specs import JournalSpec
 from krammar.journal.uuids import VERSION_1, VERSION_MASK, Flags
+from krammar.util.closing import Closing
 
 log = logging.getLogger("krammar.journal")
 
@@ -104,7 +106,7 @@ def _unread_envelopes(
             yield from _envelopes(spec, [frame], cls)
 
 
-class ReadUncommittedIter(Iterator[Envelope]):
+class ReadUncommittedIter(Closing, Iterator[Envelope]):
     """Iterates over all messages of a journal in the order in which they were written, including acknowledgements.
 
     It ends when ``reader`` ends. Frames that are not messages, and deleted offsets, are skipped with a
@@ -168,14 +170,8 @@ class ReadUncommittedIter(Iterator[Envelope]):
         """Close the reader."""
         self.reader.close()
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class ReadCommittedIter(Iterator[Envelope]):
+class ReadCommittedIter(Closing, Iterator[Envelope]):
     """Iterates over the committed messages of a journal, each once.
 
     The messages of a transaction appear together, at the place of its acknowledgement. Errors are those of
@@ -247,9 +243,3 @@ class ReadCommittedIter(Iterator[Envelope]):
         if self._replayed is not None:
             self._replayed.close()
         self.reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -24,18 +24,18 @@ from krammar.journal.heads import (
     parse_head,
 )
 from krammar.util.boot import current_boot
-from krammar.util.durable import sync, write_fully
+from krammar.util.durable import sync, write_again, write_fully
 
 log = logging.getLogger("krammar.journal")
 
 # Without fsync, a writer forces its bytes to the disk before it appends more than this after the last time: bytes and
-# seconds. It bounds what a power cut can take, and what is read to check a journal after it.
+# seconds. It limits how much a power cut can lose, and how much must be read to check a journal afterwards.
 UNSYNCED_BYTES = 1 << 28
 UNSYNCED_SECONDS = 5.0
 
 # Held while a file is opened, and during a fork, so that the forked process knows all open files and closes them. A lock
 # of a killed process would remain as long as another process had the same open file.
-_opening = threading.Lock()
+opening = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class JournalFile:
         path = self._folder / HEAD
         try:
             if self._head_file < 0:
-                with _opening:
+                with opening:
                     self._head_file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             fcntl.flock(self._head_file, fcntl.LOCK_EX)
             # An open file can still be written after it was deleted, but nobody would ever read it.
@@ -251,7 +251,7 @@ class JournalFile:
             written = end - head.fragment
             if os.fstat(self._fragment).st_size > written:
                 os.ftruncate(self._fragment, written)
-            self._write_again(head.synced - head.fragment, written)
+            write_again(self._fragment, head.synced - head.fragment, written)
             self._sync_fragment()
         restarted = head.boot != NO_BOOT
         if end < head.end:
@@ -275,15 +275,6 @@ class JournalFile:
             end = head.limit
             head = head._replace(fragment=end, limit=end)
         self._put_durably(head._replace(end=end, visible=end, synced=end, sum=0))
-
-    def _write_again(self, begin: int, end: int) -> None:
-        """Write bytes of the fragment again, so that the next fsync forces them to the disk."""
-        while begin < end:
-            data = os.pread(self._fragment, min(1 << 20, end - begin), begin)
-            if not data:
-                return
-            write_fully(self._fragment, data, begin)
-            begin += len(data)
 
     # Fragments.
 
@@ -326,7 +317,7 @@ class JournalFile:
         self._close_fragment()
         path = fragment_path(self._folder, begin)
         try:
-            with _opening:
+            with opening:
                 self._fragment = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
         except FileNotFoundError:
             return
@@ -345,13 +336,3 @@ class JournalFile:
         self._head_file = self._named = -1
         self._since = 0.0
         self._has_written = False
-
-
-def before_fork() -> None:
-    """Wait until no thread opens a file."""
-    _opening.acquire()
-
-
-def after_fork() -> None:
-    """Let threads open files again."""
-    _opening.release()

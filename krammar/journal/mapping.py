@@ -7,12 +7,13 @@ the list has not changed.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from krammar.journal.errors import EmptyListError
-from krammar.journal.framing import Framing
+from krammar.journal.frames import Framing
 from krammar.journal.specs import JournalSpec
 
 Mapping = Callable[[Any], tuple[str, Framing]]
@@ -104,6 +105,29 @@ def random_mapping(partitions: Partitions) -> Mapping:
     """
     targets = _Targets(partitions)
     return lambda message: random.choice(targets())
+
+
+def refreshing(find: Callable[[], Sequence[JournalSpec]], refresh_ms: float) -> Partitions:
+    """Return a function that caches the result of ``find`` for ``refresh_ms``.
+
+    It returns the same object until the result changes, as mappings expect.
+    """
+    last: Sequence[JournalSpec] = ()
+    due = float("-inf")
+
+    def partitions() -> Sequence[JournalSpec]:
+        nonlocal last, due
+        now = time.monotonic()
+        if now >= due:
+            if last:  # if this fails, the last list is used for a while
+                due = now + refresh_ms / 1000
+            new = find()
+            due = now + refresh_ms / 1000
+            if new != last:
+                last = new
+        return last
+
+    return partitions
 
 
 class _Targets:

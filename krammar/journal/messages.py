@@ -7,6 +7,7 @@ class with the methods below; its framing may require more methods.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 from uuid import UUID
 
@@ -41,31 +42,17 @@ def class_for(messages: MessageClass, spec: JournalSpec) -> type[Any]:
     return messages if isinstance(messages, type) else messages(spec)
 
 
+@dataclass(slots=True, repr=False)
 class Envelope:
     """A message with its journal and its offsets: ``begin``, up to but not including ``end``.
 
     Offsets count bytes in files, and records in topics.
     """
 
-    __slots__ = ("begin", "end", "journal", "message")
-    __match_args__ = ("journal", "begin", "end", "message")
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, journal: str, begin: int, end: int, message: Any) -> None:
-        self.journal = journal
-        self.begin = begin
-        self.end = end
-        self.message = message
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Envelope):
-            return NotImplemented
-        return (
-            self.journal == other.journal
-            and self.begin == other.begin
-            and self.end == other.end
-            and self.message == other.message
-        )
+    journal: str
+    begin: int
+    end: int
+    message: Any
 
     def __repr__(self) -> str:
         return f"Envelope({self.journal!r}, {self.begin}, {self.end}, {self.message!r})"

@@ -9,7 +9,7 @@ from typing import Any
 
 from krammar.journal.checkpoints import AckIntent
 from krammar.journal.errors import AppendError, MessageError
-from krammar.journal.framing import Framing
+from krammar.journal.frames import Framing
 from krammar.journal.journals import AsyncAppend, Journals
 from krammar.journal.mapping import Mapping
 from krammar.journal.messages import Message

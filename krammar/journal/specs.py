@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from krammar.journal.framing import FIXED_CONTENT_TYPE, Framing, framing_by_content_type
+from krammar.journal.fixed_framing import FIXED_CONTENT_TYPE
+from krammar.journal.frames import Framing
+from krammar.journal.framing import framing_by_content_type
 
 # Parts of names become names of folders, so "." and ".." are not allowed.
 _NAME = re.compile(r"(?!\.+(?:/|$))[\w.=%+,@:-]+(?:/(?!\.+(?:/|$))[\w.=%+,@:-]+)*", re.ASCII)

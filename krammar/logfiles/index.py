@@ -1,36 +1,52 @@
-"""The sparse indexes of a segment, by offset and by timestamp.
+"""The index files of a segment: by offset, by timestamp, and the aborted transactions.
 
-There is about one entry per ``index.interval.bytes`` of the segment. All entries are in memory, as two arrays of
-numbers.
+The sparse indexes have about one entry per ``index.interval.bytes`` of the segment. All entries are in memory. A broker
+adds entries there, and writes them together when a segment is flushed, rolled or closed, so an append neither opens an
+index nor fails because of one. After a crash, missing entries are rebuilt from the log.
 """
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterable
 from itertools import islice, pairwise
 from operator import le, lt
 from pathlib import Path
 from struct import Struct
 
+from kafka_wire import AbortedTxn
+
 from krammar.logfiles.damage import Damage, DamageError
+from krammar.util.durable import write_from
 
 INT32_MAX = 0x7FFFFFFF
 
 
 class IndexFile:
-    """A file of entries with the same size."""
+    """A file of entries with the same size.
 
-    __slots__ = ("path",)
+    ``stored``  the number of entries that are in the file
+    """
+
+    __slots__ = ("_longer", "path", "stored")
 
     entry: Struct
     damage: Damage
 
     def __init__(self, path: Path | str) -> None:
         self.path = path
+        self.stored = 0
+        self._longer = False  # whether the file has others after them
 
     def __len__(self) -> int:
         raise NotImplementedError
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the file has exactly the entries in memory."""
+        return self.stored == len(self) and not self._longer
 
     def read(self) -> None:
         """Read the entries.
@@ -46,9 +62,22 @@ class IndexFile:
             text = f"the size of {len(data)} bytes is not a multiple of {size}"
             raise DamageError(self.damage, text, len(data) - rest)
         self.load(data)
+        self.stored = len(self)
+
+    def write(self) -> None:
+        """Write new entries to the file. Raises OSError; the entries remain in memory."""
+        data = b"".join(self._encoded(self.stored))
+        # The rest of the file may be space that Kafka preallocated, or entries that were removed.
+        write_from(self.path, self.stored * self.entry.size, data)
+        self.stored = len(self)
+        self._longer = False
 
     def load(self, data: bytes) -> None:
         """Replace the entries by the content of a file. Raises DamageError; the index is unchanged then."""
+        raise NotImplementedError
+
+    def _encoded(self, begin: int) -> Iterable[bytes]:
+        """Encode the entries from the one with this number on."""
         raise NotImplementedError
 
 
@@ -96,9 +125,21 @@ class SparseIndex(IndexFile):
         """Return the number of the last entry at or before ``key``, or -1."""
         return bisect_right(self.keys, key) - 1
 
+    def add(self, key: int, value: int) -> None:
+        self.keys.append(key)
+        self.values.append(value)
+
     def keep(self, count: int) -> None:
         """Remove all entries after the first ``count``."""
+        if self.stored > count:
+            self.stored = count
+            self._longer = True
         del self.keys[count:], self.values[count:]
+
+    def _encoded(self, begin: int) -> Iterable[bytes]:
+        return map(
+            self.entry.pack, islice(self.keys, begin, None), islice(self.values, begin, None)
+        )
 
 
 class OffsetIndex(SparseIndex):
@@ -127,3 +168,53 @@ class TimeIndex(SparseIndex):
     entry = Struct(">qi")
     key_code = "q"
     strict_values = False
+
+    def add_newer(self, timestamp: int, relative_offset: int) -> None:
+        """Add an entry if its timestamp is larger than the last one."""
+        if not self.keys or timestamp > self.keys[-1]:
+            self.add(timestamp, relative_offset)
+
+
+class TransactionIndex(IndexFile):
+    """``.txnindex``: the aborted transactions whose markers are in a segment, in the order of the markers.
+
+    The file exists only if there are any.
+    """
+
+    __slots__ = ("entries",)
+
+    entry = Struct(">hqqqq")
+    damage = Damage.TRANSACTION_INDEX
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(path)
+        self.entries: list[AbortedTxn] = []
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def read(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            super().read()
+
+    def load(self, data: bytes) -> None:
+        entries = [
+            AbortedTxn(
+                version=version,
+                producer_id=producer,
+                first_offset=first,
+                last_offset=last,
+                last_stable_offset=stable,
+            )
+            for version, producer, first, last, stable in self.entry.iter_unpack(data)
+        ]
+        before = -1
+        for at, entry in enumerate(entries):
+            if entry.version != 0 or not before < entry.last_offset >= entry.first_offset >= 0:
+                text = f"the entries do not ascend at entry {at}"
+                raise DamageError(self.damage, text, at * self.entry.size)
+            before = entry.last_offset
+        self.entries = entries
+
+    def _encoded(self, begin: int) -> Iterable[bytes]:
+        return (entry.encode(0) for entry in self.entries[begin:])

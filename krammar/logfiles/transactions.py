@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from kafka_wire import AbortedTxn
+
 from krammar.logfiles.damage import DamageError
+from krammar.logfiles.index import TransactionIndex
 from krammar.logfiles.names import DELETED, SNAPSHOT, TRANSACTION_INDEX, snapshot_offsets, stem
 from krammar.logfiles.partition import Partition
 from krammar.logfiles.segment import Segment
 from krammar.logfiles.snapshot import read_snapshot
-from krammar.logfiles.txnindex import TransactionIndex
-from krammar.wire.batches import BatchHeader, ControlRecordType
+from krammar.wire.batches import BatchHeader, ControlRecordType, RecordBatch
 
 _log = logging.getLogger(__name__)
 
@@ -45,11 +48,11 @@ class Transactions:
         return tuple(a for a in self.aborted if a.first_offset < end and a.last_offset >= start)
 
 
-def is_aborted(header: BatchHeader, aborted: tuple[Aborted, ...]) -> bool:
+def is_aborted(batch: BatchHeader | RecordBatch, aborted: Iterable[Aborted | AbortedTxn]) -> bool:
     """Return whether a batch belongs to one of these transactions."""
-    return header.is_transactional and any(
-        entry.producer_id == header.producer_id
-        and entry.first_offset <= header.base_offset <= entry.last_offset
+    return batch.is_transactional and any(
+        entry.producer_id == batch.producer_id
+        and entry.first_offset <= batch.base_offset <= entry.last_offset
         for entry in aborted
     )
 

@@ -16,6 +16,7 @@ from krammar.testing.certificates import TlsFiles, make_certificates
 from krammar.testing.clients import ClientSettings
 from krammar.testing.observed import Observed
 from krammar.testing.options import Options, plain_logins, read_options
+from krammar.util.closing import Closing
 from krammar.util.diagnostics import did_you_mean
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 B = TypeVar("B", bound=Broker)
 
 
-class Embedded(Observed, Generic[B]):
+class Embedded(Observed, Closing, Generic[B]):
     """One or several nodes in this process. ``close`` or the end of ``with`` stops them.
 
     ``users``  the passwords of the users, by name; empty without ``sasl``
@@ -82,12 +83,6 @@ class Embedded(Observed, Generic[B]):
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         where = "stopped" if self._broker is None else self._broker.bootstrap_servers

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafka_wire import ConsumerProtocolAssignment
-
 from krammar.broker.groups.classic_group import ClassicGroup
+from krammar.broker.groups.embedded import decode_assignment
 from krammar.broker.groups.group import GroupState
 from krammar.wire.errors import WireError
 
@@ -82,16 +81,8 @@ def _member(group: AnyGroup, member: KafkaMember, cluster: ClusterMetadata) -> M
 
 def _partitions(assignment: bytes) -> tuple[tuple[str, int], ...]:
     """Decode a consumer's assignment. Members of other protocol types, such as connect, have none."""
-    # All later versions begin with version 0.
-    version_0 = b"\x00\x00" + assignment[2:]
     try:
-        decoded, _ = ConsumerProtocolAssignment.decode_from(version_0, 0)
+        assigned = decode_assignment(assignment)
     except WireError:
         return ()
-    return tuple(
-        sorted(
-            (topic.topic, partition)
-            for topic in decoded.assigned_partitions
-            for partition in topic.partitions
-        )
-    )
+    return tuple(sorted((each.topic, number) for each in assigned for number in each.partitions))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from krammar.wire.batches import ControlRecordType, RecordBatch
+from krammar.logfiles.transactions import is_aborted
+from krammar.wire.batches import RecordBatch
 
 if TYPE_CHECKING:
     from krammar.broker.log.log import PartitionLog
@@ -64,13 +63,12 @@ def batches_of(log: PartitionLog, *, committed: bool) -> list[Batch]:
         committed: whether batches of aborted transactions, and all from the first open transaction on, are left
             out, as for a consumer with ``read_committed``
     """
-    found = list(log.batches())
-    if committed:
-        found = _committed(found)
+    end = log.last_stable_offset if committed else log.end_offset
+    aborted = log.aborted_entries(log.log_start_offset, end) if committed else []
     return [
         Batch(log.topic, log.partition, log.log_start_offset, batch)
-        for batch in found
-        if not batch.is_control
+        for batch in log.batches()
+        if batch.base_offset < end and not batch.is_control and not is_aborted(batch, aborted)
     ]
 
 
@@ -83,23 +81,3 @@ def batch_within(log: PartitionLog, first: int, last: int) -> Batch | None:
     if batch is None or batch.base_offset > last:
         return None
     return Batch(log.topic, log.partition, log.log_start_offset, batch)
-
-
-def _committed(batches: Iterable[RecordBatch]) -> list[RecordBatch]:
-    kept = []
-    # By producer id. Markers are in the log after their transactions.
-    opened: defaultdict[int, list[RecordBatch]] = defaultdict(list)
-    for batch in batches:
-        if not batch.is_transactional:
-            kept.append(batch)
-        elif not batch.is_control:
-            opened[batch.producer_id].append(batch)
-        else:
-            ended = opened.pop(batch.producer_id, [])
-            if any(each.type == ControlRecordType.COMMIT for each in batch.control_records()):
-                kept += ended
-    stable = min((each[0].base_offset for each in opened.values()), default=None)
-    return sorted(
-        (batch for batch in kept if stable is None or batch.base_offset < stable),
-        key=lambda batch: batch.base_offset,
-    )

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from urllib.parse import quote
 
 from krammar import __version__
+from krammar.util.printable import escape
 
 # Codes of style diagnostics begin with it.
 STYLE = "W9"
@@ -148,12 +149,7 @@ _WIDTH = 200
 
 
 def _visible(text: str) -> str:
-    """Escape characters that a terminal interprets or does not show."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
-    )
+    return escape(text, keep="\n")
 
 
 def _quoted(diagnostic: Diagnostic) -> tuple[str, str]:

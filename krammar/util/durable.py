@@ -18,6 +18,7 @@ StrPath = Path | str
 
 # Some network file systems cannot force a folder to the disk.
 _UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP)
+_PIECE = 64 * 1024
 
 
 def sync(path: StrPath) -> None:
@@ -53,6 +54,29 @@ def write_fully(fd: int, data: bytes | bytearray | memoryview, position: int) ->
         n = os.pwrite(fd, view, position)
         view = view[n:]
         position += n
+
+
+def write_from(path: StrPath, position: int, data: bytes) -> None:
+    """Replace the content of a file from ``position`` on, or create the file. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        os.ftruncate(fd, position)
+        write_fully(fd, data, position)
+    finally:
+        os.close(fd)
+
+
+def write_again(fd: int, begin: int, end: int) -> None:
+    """Write the bytes between two positions again, unchanged, so that the next fsync stores them. Raises OSError.
+
+    After a failed fsync, the kernel shows bytes in its cache that it may never have written to the disk.
+    """
+    while begin < end:
+        data = os.pread(fd, min(_PIECE, end - begin), begin)
+        if not data:
+            return
+        write_fully(fd, data, begin)
+        begin += len(data)
 
 
 def write_atomically(

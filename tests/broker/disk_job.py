@@ -20,6 +20,7 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
+from krammar.broker.slices import finish
 from krammar.wire.batches import Record, encode_batch, read_batches
 from tests.broker.groups.support import codes, commit_request
 from tests.broker.groups.support import fetch as committed_offsets
@@ -51,6 +52,7 @@ COORDINATOR = (
 
 
 def records(number: int, key: bytes) -> bytes:
+    """Encode a batch with one numbered record."""
     return encode_batch([Record(timestamp=1_700_000_000_000, key=key, value=b"%040d" % number)])
 
 
@@ -177,7 +179,7 @@ class Job:
 
     def use_up_producer_ids(self) -> None:
         """The next one needs a new block, which is a record of the metadata."""
-        self.broker.call(lambda: list(self.broker.transactions._ids._block))
+        self.broker.call(lambda: list(self.broker.transactions.ids._block))
 
     def keep(self) -> None:
         """Run the broker's periodic tasks."""
@@ -190,8 +192,8 @@ class Job:
                     self.flushed()
                 except OSError as error:
                     self.raised.append(str(error))
-                logs.maintain()
-                while logs.compact():
+                finish(logs.maintaining())
+                while logs.cleaner.compact():
                     pass
             self.broker.cluster._snapshot()
 
@@ -276,6 +278,7 @@ def everything(client: RawClient, topic: str, offset: int) -> dict[int, tuple[by
 
 @contextlib.contextmanager
 def started(folder: Path, fsync: str) -> Iterator[tuple[Broker, RawClient]]:
+    """Start a broker on a folder, with a client."""
     with (
         Broker.start(data_dir=folder, properties={**PROPERTIES, "krammar.fsync": fsync}) as broker,
         RawClient(broker.port) as client,

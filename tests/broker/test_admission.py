@@ -23,10 +23,11 @@ from krammar.broker import Broker
 from krammar.broker import admission as admission_module
 from krammar.broker.config import BrokerConfig, ConfigError
 from krammar.broker.config.definitions import connections_by_ip
-from krammar.broker.log.segment import Segment
+from krammar.broker.log.segment import LogSegment
 from krammar.testing.certificates import make_certificates
 from tests.broker.requests import batch, create_topic, produce
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 
 def connected(port: int) -> socket.socket:
@@ -34,6 +35,7 @@ def connected(port: int) -> socket.socket:
 
 
 def is_closed(client: socket.socket) -> bool:
+    """Return whether the broker has closed a connection. Waits for it."""
     try:
         return client.recv(1) == b""
     except ConnectionResetError:
@@ -141,7 +143,7 @@ def test_storage_errors_are_logged(
     def full(*args: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(Segment, "append", full)
+    monkeypatch.setattr(LogSegment, "append", full)
     for _ in range(3):
         assert produce(client, "t", batch(b"x")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     [line] = [line for line in caplog.messages if "Produce failed" in line]

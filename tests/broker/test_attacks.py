@@ -22,16 +22,17 @@ from kafka_wire import (
     OffsetFetchRequest,
 )
 
-from krammar.broker import Broker
+from krammar.broker import Broker, byte_connection
 from krammar.broker import connection as connection_module
 from krammar.broker import connections as connections_module
-from krammar.broker.connection import TLS_PIECE
+from krammar.broker.byte_connection import TLS_PIECE
 from krammar.broker.connections import RECEIVE_SIZE
 from krammar.broker.handlers.fetch import MAX_FETCH
 from krammar.wire.batches import read_batches
 from tests.broker.attacks import ATTACKS, MEGABYTE, Attack, Victim, frame, measure
 from tests.broker.requests import batch, create_topic, fetch_request, produce, produce_request
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE, until
 
 # Some attacks use topics of earlier ones.
 pytestmark = pytest.mark.xdist_group("attacks")
@@ -121,11 +122,9 @@ def test_a_client_that_goes_while_its_topics_are_made(broker: Broker) -> None:
         gone.send(MetadataRequest(topics=topics, allow_auto_topic_creation=True), 12)
         gone.socket.shutdown(socket.SHUT_WR)
         with RawClient(broker.port) as other:
-            while not other.call(MetadataRequest(topics=None), 12).topics:
-                pass
+            until(lambda: other.call(MetadataRequest(topics=None), 12).topics)
     with RawClient(broker.port) as other:
-        while len(other.call(MetadataRequest(topics=None), 12).topics) < 500:
-            pass
+        until(lambda: len(other.call(MetadataRequest(topics=None), 12).topics) == 500)
 
 
 def test_a_stop_while_topics_are_made(tmp_path: Path) -> None:
@@ -138,8 +137,7 @@ def test_a_stop_while_topics_are_made(tmp_path: Path) -> None:
         ]
         client.send(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
         with RawClient(broker.port) as other:
-            while not other.call(MetadataRequest(topics=None), 12).topics:
-                pass
+            until(lambda: other.call(MetadataRequest(topics=None), 12).topics)
     with Broker.start(data_dir=tmp_path) as broker:
         made = broker.call(lambda: list(broker.cluster.topics.values()))
         assert 0 < len(made) <= 40
@@ -335,7 +333,7 @@ def test_large_responses_are_written_as_the_client_reads(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Transports copy what they cannot send at once."""
-    monkeypatch.setattr(connection_module, "LARGE_RESPONSE", MEGABYTE)
+    monkeypatch.setattr(byte_connection, "LARGE_RESPONSE", MEGABYTE)
     filled(broker)
     deaf = Deaf(broker)
     [(unread, written)] = broker.call(

@@ -15,6 +15,7 @@ from krammar.broker.errors import BrokerError
 from krammar.broker.log.files import StorageError
 from krammar.wire.batches import read_batches
 from tests.broker.faulty_disk import Disk
+from tests.broker.support import new_topic
 
 LOG = f"__cluster_metadata-0/{0:020}.log"
 
@@ -107,14 +108,14 @@ def test_each_record_is_forced_to_the_disk(here: Here, disk: Disk, fsync: str) -
 @pytest.mark.parametrize("call", ["write", "fsync"])
 def test_a_failed_write_changes_nothing(here: Here, disk: Disk, call: str, error: int) -> None:
     cluster = here.open()
-    cluster.create_topic("before", 1)
+    new_topic(cluster, "before", 1)
     with disk.failing(call, LOG, error):
         for _ in range(2):
             with pytest.raises(StorageError, match="nothing has changed"):
-                cluster.create_topic("failed", 1)
+                new_topic(cluster, "failed", 1)
     assert list(cluster.topics) == here.names() == ["before"]
     disk.calls.clear()
-    cluster.create_topic("after", 1)
+    new_topic(cluster, "after", 1)
     # After a failed fsync, the kernel may have dropped the data in its cache. So a copy replaces the file.
     copied = disk.calls[:4] == [
         ("open", f"{LOG}.tmp"),
@@ -126,7 +127,7 @@ def test_a_failed_write_changes_nothing(here: Here, disk: Disk, call: str, error
     assert here.names() == ["before", "after"]
     assert (here.path / LOG).stat().st_mode & 0o777 == 0o600  # it holds credentials
     disk.calls.clear()
-    cluster.create_topic("later", 1)
+    new_topic(cluster, "later", 1)
     assert [name for name, _ in disk.calls] == ["write", "fsync"]
     cluster.close()
     assert here.names() == ["before", "after", "later"]
@@ -134,14 +135,14 @@ def test_a_failed_write_changes_nothing(here: Here, disk: Disk, call: str, error
 
 def test_a_failed_write_that_cannot_be_undone_at_once(here: Here, disk: Disk) -> None:
     cluster = here.open()
-    cluster.create_topic("before", 1)
+    new_topic(cluster, "before", 1)
     disk.fail("fsync|ftruncate", LOG)
     for _ in range(2):
         with pytest.raises(StorageError, match="Input/output error"):
-            cluster.create_topic("failed", 1)
+            new_topic(cluster, "failed", 1)
     assert any("cannot be truncated: Input/output error" in line for line in here.warnings)
     disk.mend()
-    cluster.create_topic("after", 1)
+    new_topic(cluster, "after", 1)
     cluster.close()
     list(read_batches((here.path / LOG).read_bytes(), allow_partial=False))
     assert here.names() == ["before", "after"]
@@ -150,16 +151,16 @@ def test_a_failed_write_that_cannot_be_undone_at_once(here: Here, disk: Disk) ->
 def test_a_log_that_is_damaged_after_a_failed_fsync(here: Here, disk: Disk) -> None:
     """The kernel may show older bytes as soon as it reads a page from the disk again."""
     cluster = here.open()
-    cluster.create_topic("before", 1)
+    new_topic(cluster, "before", 1)
     with disk.failing("fsync", LOG), pytest.raises(StorageError):
-        cluster.create_topic("failed", 1)
+        new_topic(cluster, "failed", 1)
     path = here.path / LOG
     content = path.read_bytes()
     path.write_bytes(content[:-20] + bytes(20))
     with pytest.raises(StorageError, match="is damaged after a failed fsync; restart the broker"):
-        cluster.create_topic("after", 1)
+        new_topic(cluster, "after", 1)
     path.write_bytes(content)
-    cluster.create_topic("after", 1)
+    new_topic(cluster, "after", 1)
     cluster.close()
     assert here.names() == ["before", "after"]
 
@@ -167,12 +168,12 @@ def test_a_log_that_is_damaged_after_a_failed_fsync(here: Here, disk: Disk) -> N
 @pytest.mark.parametrize("call", ["open", "pwrite", "fsync", "replace"])
 def test_a_snapshot_that_fails_leaves_no_file(here: Here, disk: Disk, call: str) -> None:
     cluster = here.open()
-    cluster.create_topic("before", 1)
+    new_topic(cluster, "before", 1)
     with disk.failing(call, r"__cluster_metadata-0/.*checkpoint.*", errno.ENOSPC):
         cluster._snapshot()
     assert "cannot write a snapshot: No space left on device" in here.warnings[-1]
     assert not list((here.path / "__cluster_metadata-0").glob("*.checkpoint*"))
-    cluster.create_topic("after", 1)
+    new_topic(cluster, "after", 1)
     cluster._snapshot()
     cluster.close()
     assert here.names() == ["before", "after"]

@@ -26,6 +26,7 @@ from tests.broker.groups.support import codes, commit_request
 from tests.broker.requests import create_topic, fetch, list_offset, produce
 from tests.broker.support import RawClient
 from tests.broker.transactions.support import Producer, find_coordinators
+from tests.support.waiting import PATIENCE
 
 STORAGE = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -106,7 +107,7 @@ def test_a_failed_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             broker.call(broker.logs.flush)
         check_offline(client)
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        shown = admin.list_topics("t", timeout=30).topics["t"].partitions[1]
+        shown = admin.list_topics("t", timeout=PATIENCE).topics["t"].partitions[1]
         assert shown.leader == -1 and shown.error.code() == ErrorCode.LEADER_NOT_AVAILABLE
     with started(tmp_path, "interval") as (_, client):
         assert described(client)[1].leader_id == 1 and described(client)[1].offline_replicas == []
@@ -140,7 +141,7 @@ def test_a_log_that_cannot_be_read_at_the_start(
             offline = "kafka_server_replicamanager_offlinereplicacount"
             assert broker.metrics.value(offline) == 1
             broker.call(broker.logs.flush)
-            broker.call(broker.logs.maintain)
+            broker.call(lambda: finish(broker.logs.maintaining()))
             create_topic(client, "u")
         if call == "open":
             mend(folder, "t-1", aside)
@@ -236,7 +237,7 @@ def test_a_transaction_waits_for_a_partition_that_is_offline(
         assert producer.end() == 0
         assert Producer(client).init() is ErrorCode.CONCURRENT_TRANSACTIONS
         for _ in range(5):
-            broker.call(broker.transactions._complete_all)
+            broker.call(broker.transactions.completion.complete_all)
     lines = [each for each in caplog.records if "it will be retried" in each.getMessage()]
     assert len(lines) == 1
     mend(folder, "t-1", aside)

@@ -38,6 +38,7 @@ class IdentityProvider:
 
 
 def granted(value: str, **more: Any) -> Answer:
+    """Return the response of a token server that grants a token."""
     body = {"access_token": value, "token_type": "Bearer", "expires_in": 3600, **more}
     return 200, json.dumps(body).encode()
 

@@ -275,6 +275,7 @@ def test_brokers_cut_connections_whose_token_has_expired(
             pending = connection.send(MetadataRequest(topics=[]))
             while not pending.done:
                 connection.pump()
+        assert connection.closed is not None
 
 
 # Errors.

@@ -24,6 +24,7 @@ from krammar.journal import (
     append_intents,
     modulo_mapping,
 )
+from tests.support.waiting import PATIENCE
 
 FIXED = FixedFraming()
 
@@ -77,7 +78,7 @@ def test_replays_of_interleaved_transactions(
         n * 1000 + run * 100 + row for n in range(5) for run in range(4) for row in range(30)
     ]
     for far in (1, 1000):
-        monkeypatch.setattr("krammar.journal.topics._RangesReader._FAR", far)
+        monkeypatch.setattr("krammar.journal.topic_reader._RangesReader._FAR", far)
         reader = journals.reader(journal)
         with ReadCommittedIter(reader, shop.Order, Sequencer((), 10)) as iterator:
             assert amounts(iterator) == expected
@@ -215,9 +216,9 @@ def test_a_reader_that_follows(journals: TopicJournals, topic: str, shop: Any) -
     publisher = Publisher(journals)
     # Nobody waits for this one.
     publisher.publish_committed(to(f"{topic}/0"), shop.Order(amount=1))
-    assert first.wait(30)
+    assert first.wait(PATIENCE)
     publisher.publish_committed(to(f"{topic}/0"), shop.Order(amount=2)).result()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert came == [1, 2]
     iterator.close()

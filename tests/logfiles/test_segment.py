@@ -10,10 +10,9 @@ import pytest
 
 from krammar.logfiles import damage
 from krammar.logfiles.damage import Damage, DamageError
-from krammar.logfiles.index import OffsetIndex, TimeIndex
+from krammar.logfiles.index import OffsetIndex, TimeIndex, TransactionIndex
 from krammar.logfiles.names import parse_partition, segment_bases, snapshot_offsets, stem
 from krammar.logfiles.segment import Segment
-from krammar.logfiles.txnindex import TransactionIndex
 from krammar.wire.batches import Record, encode_batch
 
 BASE = 100

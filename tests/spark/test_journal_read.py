@@ -33,7 +33,7 @@ from krammar.journal import (
     build_uuid,
     framing_by_content_type,
 )
-from krammar.journal.framing import MAGIC_WORD
+from krammar.journal.fixed_framing import MAGIC_WORD
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import (
     BrokerError,

@@ -31,20 +31,6 @@ Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 Places = tuple[tuple[Mapping[str, str | None], ConfigSource], ...]
 
 
-def describe_topic(
-    config: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
-) -> list[Description]:
-    """Describe a topic's settings, given its overrides: all of them, or only those in ``names``."""
-    return _describe(config, ConfigSource.TOPIC_CONFIG, overrides, names)
-
-
-def describe_group(
-    config: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
-) -> list[Description]:
-    """Describe a group's settings, given its overrides: all of them, or only those in ``names``."""
-    return _describe(config, ConfigSource.GROUP_CONFIG, overrides, names)
-
-
 def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) -> list[Description]:
     """Describe the settings of a broker: all of them, or only those in ``names``."""
     known = _public(BROKER_CONFIGS).union(*config.levels)
@@ -67,13 +53,18 @@ def _choose(names: Iterable[str], wanted: Iterable[str] | None) -> list[str]:
     return sorted(names if wanted is None else set(names).intersection(wanted))
 
 
-def _describe(
+def describe_overrides(
     config: BrokerConfig,
     source: ConfigSource,
     overrides: Mapping[str, str],
-    names: Iterable[str] | None,
+    names: Iterable[str] | None = None,
 ) -> list[Description]:
-    """Describe the settings of a topic or a group, whose overrides have ``source``."""
+    """Describe the settings of a topic or a group: all of them, or only those in ``names``.
+
+    Args:
+        source: TOPIC_CONFIG or GROUP_CONFIG
+        overrides: the settings of the topic or the group
+    """
     settings = config.topics if source == ConfigSource.TOPIC_CONFIG else config.groups
     found = []
     for name in _choose(_public(settings.definitions).union(overrides), names):

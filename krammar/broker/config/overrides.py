@@ -16,7 +16,7 @@ Levels = tuple[Mapping[str, str], ...]
 _KEYS = {
     field.name: field.name.replace("_", ".")
     for field in fields(LogConfig)
-    if field.name != "compression_level"
+    if field.init and field.name != "compression_level"
 }
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import kafka_wire as kw
 
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.embedded import read_subscription
-from krammar.broker.groups.group import CONSUMER, Group, GroupState
+from krammar.broker.groups.group import CONSUMER, Commit, Group, GroupState
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
-    from krammar.broker.groups.member import Member, Place
+    from krammar.broker.groups.member import Member
 
 
 class ClassicGroup(Group):
@@ -175,18 +174,11 @@ class ClassicGroup(Group):
 
     # -- commits
 
-    def _check_member_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        transactional: bool,
-        places: Iterable[Place],
-    ) -> None:
-        self.check_member(member_id, instance_id)
-        if generation != self.generation:
+    def _check_member_commit(self, commit: Commit) -> None:
+        self.check_member(commit.member_id, commit.instance_id)
+        if commit.epoch != self.generation:
             raise ApiError(kw.ErrorCode.ILLEGAL_GENERATION)
-        if not transactional and self.state is GroupState.COMPLETING_REBALANCE:
+        if not commit.transactional and self.state is GroupState.COMPLETING_REBALANCE:
             raise ApiError(kw.ErrorCode.REBALANCE_IN_PROGRESS)
 
     def expiry_base(self, commit_timestamp: int) -> int | None:

@@ -12,11 +12,11 @@ import kafka_wire as kw
 
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.consumer_group import ConsumerGroup
-from krammar.broker.groups.consumer_protocol import UNRELEASED, UNREVOKED, ConsumerProtocol
+from krammar.broker.groups.consumer_protocol import ConsumerProtocol
 from krammar.broker.groups.embedded import assignment_of, places_by_name, read_subscription
 from krammar.broker.groups.group import CONSUMER
 from krammar.broker.groups.host import GroupClient
-from krammar.broker.groups.member import Member, join_error
+from krammar.broker.groups.member import UNRELEASED, UNREVOKED, Member, join_error
 from krammar.broker.groups.migration import Migration
 from krammar.wire.errors import WireError
 

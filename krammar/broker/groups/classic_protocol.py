@@ -10,15 +10,7 @@ from contextlib import suppress
 from typing import NamedTuple
 from uuid import uuid4
 
-from kafka_wire import (
-    ErrorCode,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    LeaveGroupRequest,
-    LeaveGroupResponse,
-    SyncGroupRequest,
-    SyncGroupResponse,
-)
+import kafka_wire as kw
 
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.classic_group import ClassicGroup
@@ -37,7 +29,7 @@ NEW_MEMBER_JOIN_TIMEOUT = 300000
 class _Join(NamedTuple):
     """A JoinGroup, its client, and the function that sends the response."""
 
-    request: JoinGroupRequest
+    request: kw.JoinGroupRequest
     client: GroupClient
     reply: JoinReply
 
@@ -61,23 +53,27 @@ class ClassicProtocol:
     # -- JoinGroup
 
     def join(
-        self, group: ClassicGroup, request: JoinGroupRequest, client: GroupClient, reply: JoinReply
+        self,
+        group: ClassicGroup,
+        request: kw.JoinGroupRequest,
+        client: GroupClient,
+        reply: JoinReply,
     ) -> None:
         """Let a member join the next generation; ``reply`` is called with the response."""
         member_id, instance_id = request.member_id, request.group_instance_id
         join = _Join(request, client, reply)
         if not group.has_room(member_id, self._max_size):
             self._remove(group, member_id)
-            reply(join_error(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+            reply(join_error(kw.ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
             self._maybe_complete(group)
         elif not group.supports(request):
-            reply(join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
+            reply(join_error(kw.ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
         elif not member_id:
             self._join_unknown(group, join)
         elif member_id not in group.pending:
             self._rejoin(group, join)
         elif instance_id is not None:  # only dynamic members can be pending
-            reply(join_error(ErrorCode.UNKNOWN_SERVER_ERROR, member_id))
+            reply(join_error(kw.ErrorCode.UNKNOWN_SERVER_ERROR, member_id))
         else:
             self._add(group, member_id, join)
 
@@ -92,7 +88,7 @@ class ClassicProtocol:
         else:
             group.pending.add(member_id)
             self._expect(group, member_id, join.request.session_timeout_ms)
-            join.reply(join_error(ErrorCode.MEMBER_ID_REQUIRED, member_id))
+            join.reply(join_error(kw.ErrorCode.MEMBER_ID_REQUIRED, member_id))
 
     def _add(self, group: ClassicGroup, member_id: str, join: _Join) -> None:
         request, client = join.request, join.client
@@ -128,7 +124,7 @@ class ClassicProtocol:
     def _update(self, member: Member, join: _Join) -> None:
         member.update(join.request)
         # A second JoinGroup of a member, on another connection, replaces the first.
-        member.answer_join(join_error(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
+        member.answer_join(join_error(kw.ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
         member.joining = join.reply
 
     def _replace_static(
@@ -183,7 +179,7 @@ class ClassicProtocol:
     def rebalance(self, group: ClassicGroup) -> None:
         """Make all members join again. The first members of a group wait for more members."""
         if group.state is GroupState.COMPLETING_REBALANCE:
-            self._fail_sync(group, ErrorCode.REBALANCE_IN_PROGRESS)
+            self._fail_sync(group, kw.ErrorCode.REBALANCE_IN_PROGRESS)
         group.unsynced.clear()
         self._host.cancel(group, SYNC)
         first = group.state is GroupState.EMPTY
@@ -240,26 +236,26 @@ class ClassicProtocol:
 
     # -- SyncGroup
 
-    def sync(self, group: ClassicGroup, request: SyncGroupRequest, reply: SyncReply) -> None:
+    def sync(self, group: ClassicGroup, request: kw.SyncGroupRequest, reply: SyncReply) -> None:
         """Return a member's assignment, or accept all assignments from the leader.
 
         ``reply`` is called with the response as soon as the assignment is known. Raises ApiError.
         """
         member = group.check_sync(request)
         if group.state is GroupState.PREPARING_REBALANCE:
-            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
+            raise ApiError(kw.ErrorCode.REBALANCE_IN_PROGRESS)
         group.unsynced.discard(member.member_id)
         if not group.unsynced:
             self._host.cancel(group, SYNC)
         if group.state is GroupState.STABLE:
             reply(group.synced(member))
             return
-        member.answer_sync(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
+        member.answer_sync(kw.SyncGroupResponse(error_code=kw.ErrorCode.UNKNOWN_MEMBER_ID))
         member.syncing = reply
         if group.leader == member.member_id:
             self._assign(group, request)
 
-    def _assign(self, group: ClassicGroup, request: SyncGroupRequest) -> None:
+    def _assign(self, group: ClassicGroup, request: kw.SyncGroupRequest) -> None:
         assignments = {a.member_id: a.assignment for a in request.assignments}
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
@@ -274,10 +270,10 @@ class ClassicProtocol:
             if member.answer_sync(group.synced(member)):
                 self.extend_session(group, member)
 
-    def _fail_sync(self, group: ClassicGroup, code: ErrorCode) -> None:
+    def _fail_sync(self, group: ClassicGroup, code: kw.ErrorCode) -> None:
         for member in group.members.values():
             member.assignment = b""
-            if member.answer_sync(SyncGroupResponse(error_code=code)):
+            if member.answer_sync(kw.SyncGroupResponse(error_code=code)):
                 self.extend_session(group, member)
 
     def _expire_sync(self, group: ClassicGroup) -> None:
@@ -288,7 +284,7 @@ class ClassicProtocol:
 
     # -- sessions
 
-    def heartbeat(self, group: ClassicGroup, request: HeartbeatRequest) -> None:
+    def heartbeat(self, group: ClassicGroup, request: kw.HeartbeatRequest) -> None:
         """Extend a member's session.
 
         Raises:
@@ -296,7 +292,7 @@ class ClassicProtocol:
         """
         self.extend_session(group, group.check_classic(request))
         if group.state is GroupState.PREPARING_REBALANCE:
-            raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
+            raise ApiError(kw.ErrorCode.REBALANCE_IN_PROGRESS)
 
     def extend_session(self, group: ClassicGroup, member: Member) -> None:
         """Restart the session timeout of a member."""
@@ -332,11 +328,11 @@ class ClassicProtocol:
     # -- LeaveGroup
 
     def leave(
-        self, group: ClassicGroup, leaving: Sequence[LeaveGroupRequest.MemberIdentity]
-    ) -> list[LeaveGroupResponse.MemberResponse]:
+        self, group: ClassicGroup, leaving: Sequence[kw.LeaveGroupRequest.MemberIdentity]
+    ) -> list[kw.LeaveGroupResponse.MemberResponse]:
         """Remove members that are identified by member id, instance id or both."""
         results = group.leave(leaving, lambda member_id: self._remove(group, member_id))
-        if any(result.error_code == ErrorCode.NONE for result in results):
+        if any(result.error_code == kw.ErrorCode.NONE for result in results):
             if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
                 self.rebalance(group)
             else:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, KeysView, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, KeysView, Mapping
 
 import kafka_wire as kw
 
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.group import CONSUMER, Group, GroupState
-
-if TYPE_CHECKING:
-    from krammar.broker.groups.member import Member, Place
+from krammar.broker.groups.group import CONSUMER, Commit, Group, GroupState
+from krammar.broker.groups.member import STABLE, UNRELEASED, UNREVOKED, Member, Place
 
 INT32_MAX = 2**31 - 1
 
@@ -87,6 +84,28 @@ class ConsumerGroup(Group):
         else:
             self.state = GroupState.RECONCILING
 
+    def reconcile(self, member: Member, owned: Collection[Place] | None) -> bool:
+        """Move a member one step towards its target; ``owned`` are the partitions that it reports.
+
+        Returns whether it could take a step.
+        """
+        if member.is_reconciled(self.assignment_epoch):
+            return False
+        if member.state == UNREVOKED and _still_owns(owned, member.revoking):
+            return False
+        epoch = member.epoch + (member.state == UNREVOKED)
+        kept = {place: e for place, e in member.assigned.items() if place in member.target}
+        lost = {place: e for place, e in member.assigned.items() if place not in member.target}
+        if lost and _still_owns(owned, lost):
+            member.move_to(UNREVOKED, epoch, kept, lost)
+            return True
+        missing = member.target - kept.keys()
+        free = missing - self.owned_by_others(member) if missing else missing
+        kept |= dict.fromkeys(free, self.assignment_epoch)
+        state = STABLE if free == missing else UNRELEASED
+        member.move_to(state, self.assignment_epoch, kept, {})
+        return True
+
     # -- subscriptions
 
     def subscribed_topics(self) -> KeysView[str]:
@@ -152,15 +171,10 @@ class ConsumerGroup(Group):
                 kw.ErrorCode.ILLEGAL_GENERATION if is_classic else kw.ErrorCode.STALE_MEMBER_EPOCH
             )
 
-    def _check_member_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        transactional: bool,
-        places: Iterable[Place],
-    ) -> None:
-        self.check_epoch(member_id, generation, places, transactional=transactional)
+    def _check_member_commit(self, commit: Commit) -> None:
+        self.check_epoch(
+            commit.member_id, commit.epoch, commit.places, transactional=commit.transactional
+        )
 
     def expiry_base(self, commit_timestamp: int) -> int:
         return commit_timestamp
@@ -169,3 +183,7 @@ class ConsumerGroup(Group):
 def _since(epoch: int, owned: Mapping[Place, int], places: Iterable[Place]) -> bool:
     """Return whether a member has had all of these partitions since an epoch."""
     return all(epoch >= owned.get(place, INT32_MAX) for place in places)
+
+
+def _still_owns(owned: Collection[Place] | None, lost: Collection[Place]) -> bool:
+    return owned is None or any(place in lost for place in owned)

@@ -7,9 +7,9 @@ member has them. Members of the classic protocol take part with JoinGroup and Sy
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import kafka_wire as kw
@@ -21,8 +21,14 @@ from krammar.broker.groups.classic_protocol import ClassicProtocol
 from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import Key
 from krammar.broker.groups.host import AnyGroup, GroupClient, Host, rebalance_key, session_key
-from krammar.broker.groups.matching import Matching
-from krammar.broker.groups.member import AWAY, Member, Place, places_of
+from krammar.broker.groups.matching import Matching, topics_digest
+from krammar.broker.groups.member import (
+    AWAY,
+    UNREVOKED,
+    Member,
+    Place,
+    places_of,
+)
 from krammar.broker.groups.migration import Migration, not_found
 from krammar.broker.groups.records import topics_of
 from krammar.broker.groups.targets import QUICK, apply, problem_of
@@ -31,28 +37,19 @@ if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.config import BrokerConfig
 
-STABLE = kw.GroupMemberState.STABLE
-UNREVOKED = kw.GroupMemberState.UNREVOKED_PARTITIONS
-UNRELEASED = kw.GroupMemberState.UNRELEASED_PARTITIONS
 
-
+@dataclass(eq=False)
 class ConsumerProtocol:
     """Handles the requests of consumer groups, and their time-outs."""
 
-    def __init__(
-        self,
-        host: Host,
-        config: BrokerConfig,
-        cluster: ClusterMetadata,
-        classic: ClassicProtocol,
-        migration: Migration,
-    ) -> None:
-        self._host = host
-        self._config = config
-        self._cluster = cluster
-        self._classic = classic
-        self._migration = migration
-        self._matching = Matching(cluster)
+    _host: Host
+    _config: BrokerConfig
+    _cluster: ClusterMetadata
+    _classic: ClassicProtocol
+    _migration: Migration
+
+    def __post_init__(self) -> None:
+        self._matching = Matching(self._cluster)
 
     # -- ConsumerGroupHeartbeat
 
@@ -193,7 +190,11 @@ class ConsumerProtocol:
         stale = group.group_epoch > group.assignment_epoch and not group.assigning
         if stale and self._host.now_ms() >= due:
             self._assign(group, assignor)
-        self._reconcile(group, member, owned)
+        if group.reconcile(member, owned) and not member.protocols:
+            if member.state == UNREVOKED:
+                self.time_out(group, member)
+            else:
+                self._host.cancel(group, rebalance_key(member))
         self.store(group)
 
     def refresh_topics(self, group: ConsumerGroup, changed: bool) -> bool:
@@ -206,10 +207,7 @@ class ConsumerProtocol:
         group.subscriptions = group.subscribed_topics()
         known = self._cluster.topics
         topics = [known[name] for name in sorted(group.subscribed_topics() & known.keys())]
-        text = repr([(topic.topic_id, len(topic.partitions)) for topic in topics])
-        digest = hashlib.sha256(text.encode()).digest()
-        before = group.topics_hash
-        group.topics_hash = int.from_bytes(digest[:8], "big", signed=True) if topics else 0
+        before, group.topics_hash = group.topics_hash, topics_digest(topics)
         return group.topics_hash != before
 
     def _assign(self, group: ConsumerGroup, assignor: str) -> None:
@@ -228,30 +226,6 @@ class ConsumerProtocol:
 
         group.assigning = True
         self._host.in_thread(group, problem.solve, solved)
-
-    def _reconcile(
-        self, group: ConsumerGroup, member: Member, owned: Collection[Place] | None
-    ) -> None:
-        """Move a member one step towards its target; ``owned`` are the partitions that it reports."""
-        if member.is_reconciled(group.assignment_epoch):
-            return
-        if member.state == UNREVOKED and _still_owns(owned, member.revoking):
-            return
-        epoch = member.epoch + (member.state == UNREVOKED)
-        kept = {place: e for place, e in member.assigned.items() if place in member.target}
-        lost = {place: e for place, e in member.assigned.items() if place not in member.target}
-        if lost and _still_owns(owned, lost):
-            member.move_to(UNREVOKED, epoch, kept, lost)
-            if not member.protocols:
-                self.time_out(group, member)
-            return
-        missing = member.target - kept.keys()
-        free = missing - group.owned_by_others(member) if missing else missing
-        kept |= dict.fromkeys(free, group.assignment_epoch)
-        state = STABLE if free == missing else UNRELEASED
-        member.move_to(state, group.assignment_epoch, kept, {})
-        if not member.protocols:
-            self._host.cancel(group, rebalance_key(member))
 
     # -- members that go
 
@@ -345,7 +319,3 @@ class ConsumerProtocol:
     def store(self, group: ConsumerGroup) -> None:
         group.refresh_state()
         self._host.store(group)
-
-
-def _still_owns(owned: Collection[Place] | None, lost: Collection[Place]) -> bool:
-    return owned is None or any(place in lost for place in owned)

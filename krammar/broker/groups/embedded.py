@@ -21,12 +21,15 @@ def read_subscription(data: bytes, newest: int = 3) -> kw.ConsumerProtocolSubscr
     return kw.ConsumerProtocolSubscription.decode_from(_as_version(data, newest), 0)[0]
 
 
-def read_assignment(data: bytes, cluster: ClusterMetadata) -> set[Place]:
+def decode_assignment(data: bytes) -> list[kw.ConsumerProtocolAssignment.TopicPartition]:
     """Decode an assignment of the classic protocol. Raises WireError."""
-    if not data:
-        return set()
     found, _ = kw.ConsumerProtocolAssignment.decode_from(_as_version(data, 3), 0)
-    return places_by_name(found.assigned_partitions, cluster)
+    return found.assigned_partitions
+
+
+def read_assignment(data: bytes, cluster: ClusterMetadata) -> set[Place]:
+    """Return the partitions of an assignment of the classic protocol. Raises WireError."""
+    return places_by_name(decode_assignment(data), cluster) if data else set()
 
 
 def assignment_of(member: Member, cluster: ClusterMetadata) -> bytes:
@@ -56,6 +59,6 @@ def places_by_name(assigned: Iterable[Any], cluster: ClusterMetadata) -> set[Pla
 
 
 def _as_version(data: bytes, newest: int) -> bytes:
-    """Replace the version of a consumer's data if it is newer than ``newest``, whose layout begins like it."""
+    """Lower the version of a consumer's data to ``newest`` if it is higher; newer layouts begin like that one."""
     version = newest.to_bytes(2, "big")
     return data if data[:2] <= version else version + data[2:]

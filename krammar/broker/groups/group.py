@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import kafka_wire as kw
 
@@ -34,6 +34,19 @@ class GroupState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
+
+
+class Commit(NamedTuple):
+    """A commit of offsets of some partitions.
+
+    ``epoch``  the generation in a classic group, the epoch of the member in a consumer group; negative for none
+    """
+
+    member_id: str
+    instance_id: str | None
+    epoch: int
+    transactional: bool = False
+    places: Iterable[Place] = ()
 
 
 class Group(ABC):
@@ -196,38 +209,20 @@ class Group(ABC):
 
     # -- commits
 
-    def check_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        *,
-        transactional: bool,
-        places: Iterable[Place] = (),
-    ) -> None:
-        """Raise ApiError if a client may not commit offsets of some partitions.
+    def check_commit(self, commit: Commit) -> None:
+        """Raise ApiError if a client may not commit offsets.
 
-        A client without a generation is an administrator, or a consumer that assigns partitions itself. It may
-        commit while the group is empty, or in a transaction if it predates KIP-447.
-
-        Args:
-            generation: of a classic group; the member's epoch in a consumer group
+        A client without an epoch is an administrator, or a consumer that assigns partitions itself. It may commit
+        while the group is empty, or in a transaction if it predates KIP-447.
         """
-        if generation < 0 and self.state is GroupState.EMPTY:
+        if commit.epoch < 0 and self.state is GroupState.EMPTY:
             return
-        if transactional and generation < 0 and not member_id and instance_id is None:
-            return
-        self._check_member_commit(member_id, instance_id, generation, transactional, places)
+        anonymous = not commit.member_id and commit.instance_id is None
+        if not (commit.transactional and commit.epoch < 0 and anonymous):
+            self._check_member_commit(commit)
 
     @abstractmethod
-    def _check_member_commit(
-        self,
-        member_id: str,
-        instance_id: str | None,
-        generation: int,
-        transactional: bool,
-        places: Iterable[Place],
-    ) -> None: ...
+    def _check_member_commit(self, commit: Commit) -> None: ...
 
     @abstractmethod
     def expiry_base(self, commit_timestamp: int) -> int | None:

@@ -6,7 +6,8 @@ of patterns, so one request refreshes a portion of them, and the next heartbeats
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kafka_wire import ConsumerGroupRegularExpressionValue, ErrorCode
@@ -17,7 +18,7 @@ from krammar.broker.patterns import whole_match
 from krammar.util.extras import MissingExtra
 
 if TYPE_CHECKING:
-    from krammar.broker.cluster import ClusterMetadata
+    from krammar.broker.cluster import ClusterMetadata, Topic
 
 # The work of one request, in names that are matched or written (1 µs each). At least one pattern is refreshed.
 PORTION = 20_000
@@ -34,6 +35,13 @@ def matcher(pattern: str) -> Callable[[str], bool]:
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}",
         ) from None
+
+
+def topics_digest(topics: Iterable[Topic]) -> int:
+    """Return what identifies topics and their numbers of partitions; 0 without topics."""
+    known = [(topic.topic_id, len(topic.partitions)) for topic in topics]
+    digest = hashlib.sha256(repr(known).encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True) if known else 0
 
 
 class Matching:

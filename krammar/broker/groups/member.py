@@ -23,6 +23,11 @@ Place = tuple[UUID, int]
 # The size in bytes of the objects of a protocol, besides its name and metadata.
 PROTOCOL_SIZE = 200
 
+# The states of a member of a consumer group.
+STABLE = GroupMemberState.STABLE
+UNREVOKED = GroupMemberState.UNREVOKED_PARTITIONS
+UNRELEASED = GroupMemberState.UNRELEASED_PARTITIONS
+
 # The epoch of a static member that left and will return.
 AWAY = -2
 
@@ -64,7 +69,7 @@ class Member:
     assignor: str | None = None
     epoch: int = 0
     previous_epoch: int = 0
-    state: int = GroupMemberState.STABLE
+    state: int = STABLE
     assigned: dict[Place, int] = field(default_factory=dict)
     revoking: dict[Place, int] = field(default_factory=dict)
     target: frozenset[Place] = frozenset()
@@ -105,7 +110,7 @@ class Member:
 
     def is_reconciled(self, epoch: int) -> bool:
         """Return whether it has reached the target assignment of an epoch."""
-        return self.state == GroupMemberState.STABLE and self.epoch == epoch
+        return self.state == STABLE and self.epoch == epoch
 
     def move_to(
         self, state: int, epoch: int, assigned: dict[Place, int], revoking: dict[Place, int]

@@ -13,7 +13,7 @@ from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.embedded import assignment_of, read_assignment, read_subscription
 from krammar.broker.groups.group import CONSUMER, GroupState
 from krammar.broker.groups.host import JOIN, SYNC, Host, session_key
-from krammar.broker.groups.member import Place
+from krammar.broker.groups.member import STABLE, Place
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Migration:
             member.epoch = group.generation
             member.target = frozenset(places)
             assigned = dict.fromkeys(places, group.generation)
-            member.move_to(kw.GroupMemberState.STABLE, group.generation, assigned, {})
+            member.move_to(STABLE, group.generation, assigned, {})
         return upgraded
 
     def may_downgrade(self, group: ConsumerGroup, leaving: Collection[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
@@ -14,7 +15,7 @@ from krammar.broker.errors import ApiError
 from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.classic_protocol import ClassicProtocol
 from krammar.broker.groups.consumer_group import ConsumerGroup
-from krammar.broker.groups.group import CONSUMER, GroupState
+from krammar.broker.groups.group import CONSUMER, Commit, GroupState
 from krammar.broker.groups.offsets import CommittedOffset, TopicPartition
 from krammar.broker.groups.shard import FORGOTTEN_AT_ONCE, Shard
 from krammar.broker.groups.shards import Shards, errors_for_clients
@@ -27,22 +28,18 @@ from krammar.wire.batches import Record
 WITH_EPOCHS = 9
 
 
+@dataclass(eq=False)
 class OffsetManager:
     """Reads and writes committed offsets. Methods raise ApiError."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        timers: Timers,
-        shards: Shards,
-        topics: Topics,
-        classic: ClassicProtocol,
-    ) -> None:
-        self._config = config
-        self._timers = timers
-        self._shards = shards
-        self._classic = classic
-        topics.deleted.append(self._topic_deleted)
+    _config: BrokerConfig
+    _timers: Timers
+    _shards: Shards
+    _topics: Topics
+    _classic: ClassicProtocol
+
+    def __post_init__(self) -> None:
+        self._topics.deleted.append(self._topic_deleted)
 
     def encode(
         self, request: kw.OffsetCommitRequest | kw.TxnOffsetCommitRequest, records: Sequence[Record]
@@ -66,7 +63,7 @@ class OffsetManager:
         version: int,
         batch: bytes,
     ) -> None:
-        """Store offsets, which ``encode`` has built a batch of; those of a transaction wait for its end.
+        """Store offsets, from which ``encode`` has built a batch. Offsets of a transaction wait for its end.
 
         Args:
             offsets: as for ``Shard.commit``
@@ -74,14 +71,14 @@ class OffsetManager:
         transactional = isinstance(request, kw.TxnOffsetCommitRequest)
         producer_id = request.producer_id if isinstance(request, kw.TxnOffsetCommitRequest) else -1
         group_id, member_id = request.group_id, request.member_id
-        generation = request.generation_id_or_member_epoch
+        epoch = request.generation_id_or_member_epoch
         if transactional and not group_id:
             raise ApiError(kw.ErrorCode.INVALID_GROUP_ID)
         shard = self._shards.of(group_id)
         group = shard.groups.get(group_id)
         with_epochs = not transactional and version >= WITH_EPOCHS
         if group is None:
-            if generation >= 0:
+            if epoch >= 0:
                 raise ApiError(
                     kw.ErrorCode.GROUP_ID_NOT_FOUND
                     if with_epochs
@@ -91,12 +88,9 @@ class OffsetManager:
         member = group.members.get(member_id)
         if not transactional and not with_epochs and member is not None and not member.protocols:
             raise ApiError(kw.ErrorCode.UNSUPPORTED_VERSION)
+        places = [(offset.topic_id, where[1]) for where, (_, offset) in offsets.items()]
         group.check_commit(
-            member_id,
-            request.group_instance_id,
-            generation,
-            transactional=transactional,
-            places=((offset.topic_id, where[1]) for where, (_, offset) in offsets.items()),
+            Commit(member_id, request.group_instance_id, epoch, transactional, places)
         )
         in_generation = group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
         if not transactional and isinstance(group, ClassicGroup) and in_generation:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import kafka_wire as kw
@@ -35,31 +36,23 @@ _WRITE_ERRORS = {
 }
 
 
+@dataclass(eq=False)
 class Shards:
     """The shards of a node, loaded soon after the start, or when they are first needed. It is the groups' `Host`.
 
     ``loaded``  functions to call with each group that was loaded from the log
     """
 
-    def __init__(
-        self,
-        node_id: int,
-        timers: Timers,
-        cluster: ClusterMetadata,
-        logs: Logs,
-        topics: Topics,
-        slices: Slices,
-    ) -> None:
-        self.loaded: list[Callable[[AnyGroup], None]] = []
-        self._node_id = node_id
-        self._timers = timers
-        self._cluster = cluster
-        self._logs = logs
-        self._topics = topics
-        self._slices = slices
-        self._shards: dict[int, Shard] = {}
-        self._closed = False
-        self._tasks: set[asyncio.Task[None]] = set()
+    _node_id: int
+    _timers: Timers
+    _cluster: ClusterMetadata
+    _logs: Logs
+    _topics: Topics
+    _slices: Slices
+    loaded: list[Callable[[AnyGroup], None]] = field(init=False, default_factory=list)
+    _shards: dict[int, Shard] = field(init=False, default_factory=dict)
+    _closed: bool = field(init=False, default=False)
+    _tasks: set[asyncio.Task[None]] = field(init=False, default_factory=set)
 
     def take_over(self) -> None:
         """Drop the groups that another node coordinates from now on, and load those of this node."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from kafka_wire import ApiVersionsRequest, ApiVersionsResponse, ErrorCode
 
-from krammar.broker.cluster import SUPPORTED_FEATURES, ClusterMetadata
+from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
+from krammar.broker.metadata_records import KRAFT_VERSION, SUPPORTED_FEATURES
 from krammar.broker.session import Session
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
@@ -58,6 +59,6 @@ class ApiVersionsHandlers:
                     name=name, max_version_level=level, min_version_level=level
                 )
                 for name, level in self.cluster.features.items()
-                if level > 0 and name != "kraft.version"
+                if level > 0 and name != KRAFT_VERSION
             ],
         )

@@ -24,8 +24,7 @@ from krammar.broker.config.definitions import LIST
 from krammar.broker.config.describe import (
     describe_all_brokers,
     describe_broker,
-    describe_group,
-    describe_topic,
+    describe_overrides,
 )
 from krammar.broker.errors import ApiError, errors_in, invalid_request
 from krammar.broker.session import Session
@@ -144,12 +143,12 @@ class ConfigHandlers:
     ) -> list[kw.DescribeConfigsResponse.DescribeConfigsResourceResult]:
         kind, name = resource.resource_type, resource.resource_name
         names = resource.configuration_keys or None
+        overrides = self.cluster.configs.get((kind, name), {})
         if kind == TOPIC:
             check_topic_name(name)
             if name not in self.cluster.topics:
                 raise ApiError(kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            overrides = self.cluster.configs.get((TOPIC, name), {})
-            return describe_topic(self.config, overrides, names)
+            return describe_overrides(self.config, kw.ConfigSource.TOPIC_CONFIG, overrides, names)
         if kind == BROKER:
             if not name:
                 return describe_all_brokers(self.config, names)
@@ -165,7 +164,7 @@ class ConfigHandlers:
         if kind == GROUP:
             if not name:
                 raise invalid_request("Group name must not be empty")
-            return describe_group(self.config, self.cluster.configs.get((GROUP, name), {}), names)
+            return describe_overrides(self.config, kw.ConfigSource.GROUP_CONFIG, overrides, names)
         raise _unknown(kind, f"Unexpected resource type {kind} for resource {name}")
 
     def _current(self, kind: int, name: str) -> Mapping[str, str]:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import kafka_wire as kw
 
-from krammar.broker.cluster import SUPPORTED_FEATURES, ClusterMetadata
+from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
+from krammar.broker.metadata_records import KRAFT_VERSION, METADATA_VERSION, SUPPORTED_FEATURES
 from krammar.broker.nodes import Logs, Nodes
 from krammar.broker.session import Session
 from krammar.broker.slices import Steps, one_by_one
@@ -71,7 +72,7 @@ class NodeHandlers:
     ) -> Steps[kw.DescribeLogDirsResponse]:
         """Describe the log folders (KIP-113), with sizes in bytes. Unknown partitions are skipped.
 
-        As in Kafka, a folder whose disk has failed has an error, and offline partitions are skipped. The others of such
+        As in Kafka, a folder whose disk has failed has an error, and its offline partitions are skipped. The others of such
         a folder remain online here, and are described.
         """
         wanted: dict[str, set[int]] | None = None
@@ -244,9 +245,9 @@ class NodeHandlers:
             )
         elif level > current and kind != kw.FeatureUpdateType.UPGRADE:
             reason = "Can't downgrade to a newer version."
-        elif level < current and name == "kraft.version":
+        elif level < current and name == KRAFT_VERSION:
             reason = "Can't downgrade the version of this feature."
-        elif level < current and name == "metadata.version":
+        elif level < current and name == METADATA_VERSION:
             why = "Unsafe metadata downgrade is not supported in this version."
             if kind == kw.FeatureUpdateType.SAFE_DOWNGRADE:
                 why = (

@@ -14,7 +14,7 @@ import kafka_wire as kw
 from krammar.broker.assignments import check_amount, check_replicas, new_replicas
 from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata
 from krammar.broker.config import BrokerConfig, ConfigError
-from krammar.broker.config.describe import describe_topic
+from krammar.broker.config.describe import describe_overrides
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.meta_properties import random_uuid
 from krammar.broker.nodes import Logs, Nodes
@@ -94,7 +94,7 @@ class TopicHandlers:
                 config_source=entry.config_source,
                 is_sensitive=entry.is_sensitive,
             )
-            for entry in describe_topic(config, configs)
+            for entry in describe_overrides(config, kw.ConfigSource.TOPIC_CONFIG, configs)
         ]
 
     def _configs(self, topic: kw.CreateTopicsRequest.CreatableTopic) -> dict[str, str]:

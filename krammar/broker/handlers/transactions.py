@@ -48,7 +48,7 @@ class TransactionHandlers:
             if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
                 raise ApiError(kw.ErrorCode.INVALID_REQUEST)
             if request.transactional_id is None:
-                producer_id, epoch = self.transactions.next_producer_id(), 0
+                producer_id, epoch = self.transactions.ids.take(), 0
             else:
                 self.topics.check_coordinator(self.coordinated, request.transactional_id)
                 known = (request.producer_id, request.producer_epoch)

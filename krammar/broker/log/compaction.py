@@ -21,8 +21,7 @@ from itertools import pairwise
 from kafka_wire import AbortedTxn
 
 from krammar.broker.log.log import PartitionLog
-from krammar.broker.log.log_config import INT64_MAX
-from krammar.broker.log.segment import Segment
+from krammar.broker.log.segment import LogSegment
 from krammar.broker.log.validation import one_batch
 from krammar.logfiles.index import INT32_MAX
 from krammar.logfiles.names import CLEANED
@@ -55,40 +54,6 @@ class Dirt:
     size: int
     ratio: float
     overdue: bool
-
-
-def find_dirt(log: PartitionLog, now_ms: int) -> Dirt:
-    """Return the part of a log to compact. Raises OSError."""
-    config = log.config
-    segments = log.segments
-    begin = log.cleaned_to
-    if not segments[0].base_offset <= begin <= log.active.base_offset:
-        begin = segments[0].base_offset
-    begin = max(begin, log.log_start_offset)
-    end = min(log.last_stable_offset, log.active.base_offset)
-    clean = dirty = 0
-    oldest = INT64_MAX
-    for segment, following in pairwise(segments):
-        if following.base_offset <= begin:
-            clean += segment.size
-            continue
-        if segment.base_offset >= end:
-            break
-        if (
-            config.min_compaction_lag_ms
-            and segment.size
-            and segment.newest_ms() > now_ms - config.min_compaction_lag_ms
-        ):
-            end = max(begin, segment.base_offset)
-            break
-        dirty += segment.size
-        first = segment.header(0)
-        if first is not None:
-            oldest = min(oldest, first.max_timestamp)
-    end = max(begin, end)
-    overdue = dirty > 0 and now_ms - oldest > config.max_compaction_lag_ms
-    total = clean + dirty
-    return Dirt(begin, end, dirty, dirty / total if total else 0.0, overdue)
 
 
 @dataclass(slots=True)
@@ -151,18 +116,9 @@ class Compaction:
         self.now_ms = now_ms
         self.end = dirt.begin
         self._offsets: dict[bytes, int] = {}
-        self._cleaned: Segment | None = None
+        self._cleaned: LogSegment | None = None
         # The offset of the last data record and the epoch of each producer.
         self._last_of_producers: dict[int, tuple[int, int]] = {}
-
-    @classmethod
-    def due(cls, log: PartitionLog, now_ms: int) -> Compaction | None:
-        """Return a round for ``log`` if enough of it is dirty, or has waited too long. Raises OSError."""
-        if not log.config.compacts or log.closed:
-            return None
-        dirt = find_dirt(log, now_ms)
-        urgent = dirt.overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio
-        return cls(log, dirt, now_ms) if urgent and dirt.size and dirt.begin < dirt.end else None
 
     def run(self) -> Iterator[None]:
         """Run the round; pauses after each batch.
@@ -199,7 +155,7 @@ class Compaction:
         entries = self.log.aborted_entries(begin, end)
         return _Transactions(sorted(entries, key=lambda entry: -entry.first_offset))
 
-    def _collect_offsets(self, segments: list[Segment]) -> Generator[None, None, int]:
+    def _collect_offsets(self, segments: list[LogSegment]) -> Generator[None, None, int]:
         """Collect the newest offset of each key in the dirty part, up to ``MAX_KEYS``.
 
         Returns where the next round begins.
@@ -227,10 +183,10 @@ class Compaction:
         # An earlier round may have removed all batches after the last one.
         return self.dirt.end
 
-    def _groups(self, segments: list[Segment]) -> Iterator[list[Segment]]:
+    def _groups(self, segments: list[LogSegment]) -> Iterator[list[LogSegment]]:
         """Yield groups of consecutive segments, but the last one, that fit into one segment."""
         config = self.log.config
-        group: list[Segment] = []
+        group: list[LogSegment] = []
         size = entries = 0
         for segment, following in pairwise(segments):
             count = len(segment.indexes[0])
@@ -247,11 +203,11 @@ class Compaction:
         yield group
 
     def _rewrite(
-        self, group: list[Segment], transactions: _Transactions, legacy_horizon: int
+        self, group: list[LogSegment], transactions: _Transactions, legacy_horizon: int
     ) -> Iterator[None]:
         """Rewrite the segments of a group as one, and replace them by it."""
         log = self.log
-        new = Segment.create(
+        new = LogSegment.create(
             os.fspath(log.path), group[0].base_offset, log.config.index_interval_bytes, CLEANED
         )
         self._cleaned = new
@@ -290,7 +246,7 @@ class Compaction:
         header: BatchHeader,
         transactions: _Transactions,
         legacy_tombstones: bool,
-        new: Segment,
+        new: LogSegment,
     ) -> bytes | None:
         """Return the batch without the removed records; None if the whole batch is removed."""
         batch = one_batch(data)

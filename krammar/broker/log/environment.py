@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
+from krammar.broker.timers import system_ms
 from krammar.wire.batches.bounds import Bounds, default_bounds
-
-
-def system_ms() -> int:
-    """Return the milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(slots=True)

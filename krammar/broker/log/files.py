@@ -14,7 +14,7 @@ from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.logfiles.names import LOCK
-from krammar.util.durable import write_atomically, write_fully
+from krammar.util.durable import write_atomically
 
 _FULL = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
@@ -47,25 +47,6 @@ def no_descriptors(error: OSError) -> bool:
     may have dropped the data.
     """
     return error.errno in _TOO_MANY
-
-
-def write_from(path: Path | str, position: int, data: bytes, *, sync: bool = False) -> None:
-    """Replace the content of a file from ``position`` on, or create the file. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-    try:
-        os.ftruncate(fd, position)
-        write_fully(fd, data, position)
-        if sync:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def write_joined(fd: int, start: bytes, rest: memoryview, position: int) -> None:
-    """Write ``start`` and ``rest`` at ``position``, usually with a single call. Raises OSError."""
-    n = os.pwritev(fd, (start, rest), position)
-    if n < len(start) + len(rest):
-        write_fully(fd, b"".join((start, rest))[n:], position + n)
 
 
 def lock(path: Path) -> int:

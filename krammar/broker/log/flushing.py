@@ -2,62 +2,63 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.environment import Environment
-from krammar.broker.log.epochs import LeaderEpochs
 from krammar.broker.log.files import can_continue, no_descriptors
-from krammar.broker.log.folder import LogFolder
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.reading import ReadableLog
-from krammar.broker.log.segment import Segment, segment_of
+from krammar.broker.log.segment import LogSegment, segment_of
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.names import LEADER_EPOCHS, PARTITION_METADATA
 from krammar.util.durable import sync, sync_all
 
 
 class FlushedLog(ReadableLog):
-    """The flushing part of PartitionLog.
+    """A log that is forced to the disk.
 
     ``watchers``        called when an offset changes, and when the log is closed, deleted or taken offline
     ``recovery_point``  complete files up to this offset are on the disk, or assumed to be
-    ``offline``         why all requests are refused until the next start; empty while the log is online
     ``flushed_ms``      the time of the last flush, in milliseconds since 1970
     """
 
-    path: Path
-    config: LogConfig
-    environment: Environment
-    watchers: set[Callable[[], None]]
-    closed: bool
-    recovery_point: int
-    flushed_ms: int
-    # An append that leaves this number of records that are not on the disk waits for the disk.
-    _most_unforced: int
-    _epochs: LeaderEpochs
+    def __init__(
+        self, path: Path, topic: str, partition: int, config: LogConfig, environment: Environment
+    ) -> None:
+        super().__init__(path, topic, partition)
+        self.config = config
+        self.environment = environment
+        self.watchers: set[Callable[[], None]] = set()
+        self.deleted = False
 
-    def _begin_unflushed(self) -> None:
+    def _begin_unflushed(self, recovery_point: int) -> None:
         """Regard all files as new, and the batches from the recovery point on as not on the disk."""
+        self.recovery_point = recovery_point
         self.flushed_ms = self.environment.now_ms()
         # Batches before this offset are on the disk. The indexes may not be, unlike before the recovery point.
-        self._forced_to = self.recovery_point
+        self._forced_to = recovery_point
         # How often files were created or renamed: in all, at the last flush, and when the current one began.
         self._renames, self._renames_flushed, self._renames_flushing = 1, 0, 0
         self._refused = False  # whether the last write has failed
 
     def notify(self) -> None:
         """Call all watchers."""
-        if self.watchers:
-            for watcher in tuple(self.watchers):
-                watcher()
+        for watcher in tuple(self.watchers):
+            watcher()
 
-    def _force(self, segment: Segment, size: int, end_offset: int) -> None:
+    def mark_deleted(self) -> None:
+        """Close without writing anything, because the folder will be removed."""
+        self.deleted = True
+        self.closed = True
+        for segment in self.segments:
+            segment.close()
+        self.notify()
+
+    def _force(self, segment: LogSegment, size: int, end_offset: int) -> None:
         """Force all batches to the disk, the last one of ``size`` bytes included. Raises ApiError."""
         begin = time.perf_counter()
         first = segment_of(self.segments, self._forced_to)
@@ -201,81 +202,3 @@ class FlushedLog(ReadableLog):
         self.recovery_point = max(self.recovery_point, end_offset)
         self._forced_to = max(self._forced_to, self.recovery_point)
         self._renames_flushed = self._renames_flushing
-
-
-class Flushing(Thread):
-    """Forces files to the disk in a thread, after ``begin``. The thread that joins it calls ``finish``."""
-
-    def __init__(
-        self,
-        logs: Iterable[FlushedLog],
-        folders: Sequence[LogFolder],
-        now_ms: int,
-        *,
-        interval: bool = True,
-    ) -> None:
-        super().__init__(name="krammar-flush", daemon=True)
-        self._rest = list(logs)
-        self._folders = folders
-        self._now_ms = now_ms
-        self._interval = interval
-        self.logs: list[tuple[FlushedLog, int, list[str]]] = []
-        self._results: list[float | OSError] = []  # of each log: the seconds, or the error
-        self._error: OSError | None = None
-
-    def begin(self, until: float = math.inf) -> bool:
-        """Write indexes and epochs to their files, until this time of ``time.monotonic()``.
-
-        Returns whether that is done for all logs, so that the thread can start.
-        """
-        while self._rest and time.monotonic() < until:
-            log = self._rest.pop()
-            complete = log.is_flush_due(self._now_ms, interval=self._interval)
-            try:
-                paths = None if log.closed else log.begin_flush(complete=complete)
-            except OSError as error:
-                if can_continue(error):
-                    self._error = error
-                else:
-                    log.take_offline(error)
-                continue
-            if paths is not None:
-                self.logs.append((log, log.flush_target(complete=complete), paths))
-        return self.has_begun
-
-    @property
-    def has_begun(self) -> bool:
-        return not self._rest
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self.logs) or not all(folder.is_written for folder in self._folders)
-
-    def run(self) -> None:
-        # The checkpoints of the previous flush: those of this one are only known when it has finished.
-        try:
-            for folder in self._folders:
-                folder.write_all()
-        except OSError as error:
-            self._error = error
-        for _, _, paths in self.logs:
-            try:
-                self._results.append(sync_all(paths))
-            except OSError as error:
-                self._results.append(error)
-
-    def finish(self, flushed: Callable[[float], object]) -> OSError | None:
-        """Advance the recovery points, and take logs offline whose flush has failed.
-
-        Returns the error of the logs whose flush can be repeated.
-        """
-        for result, (log, end_offset, paths) in zip(self._results, self.logs, strict=True):
-            if isinstance(result, OSError) and no_descriptors(result):
-                self._error = result
-            elif isinstance(result, OSError):
-                log.take_offline(result)
-            else:
-                log.finish_flush(end_offset)
-                if paths:
-                    flushed(result)
-        return self._error

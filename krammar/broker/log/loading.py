@@ -9,10 +9,10 @@ from pathlib import Path
 
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.epochs import LeaderEpochs
-from krammar.broker.log.files import remove, write_from
+from krammar.broker.log.files import remove
 from krammar.broker.log.log_config import INT64_MAX
 from krammar.broker.log.producers import Producers
-from krammar.broker.log.segment import Segment, segment_of
+from krammar.broker.log.segment import LogSegment, segment_of
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.names import (
     CLEANED,
@@ -29,7 +29,7 @@ from krammar.logfiles.names import (
     snapshot_offsets,
     stem,
 )
-from krammar.util.durable import sync
+from krammar.util.durable import sync, write_from
 from krammar.wire.batches import BatchHeader
 from krammar.wire.errors import WireError
 
@@ -65,7 +65,7 @@ class Loaded:
         self._names = self._tidy(os.listdir(folder))
         path = os.fspath(folder)
         self.segments = [
-            Segment(path, base, interval, os.path.getsize(f"{path}/{stem(base)}{LOG}"))
+            LogSegment(path, base, interval, os.path.getsize(f"{path}/{stem(base)}{LOG}"))
             for base in segment_bases(self._names)
         ]
         try:
@@ -94,7 +94,7 @@ class Loaded:
             self.segments = []
             self.end_offset = log_start_offset
         if not self.segments:
-            self.segments = [Segment.create(os.fspath(folder), log_start_offset, self._interval)]
+            self.segments = [LogSegment.create(os.fspath(folder), log_start_offset, self._interval)]
         for segment in self.segments:
             segment.created_ms = environment.now_ms()
         self.log_start_offset = max(log_start_offset, self.segments[0].base_offset)
@@ -145,7 +145,7 @@ class Loaded:
             if not name.endswith(LOG + SWAP):
                 continue
             base = int(name[:20])
-            new = Segment(path, base, self._interval, os.path.getsize(folder / name), SWAP)
+            new = LogSegment(path, base, self._interval, os.path.getsize(folder / name), SWAP)
             end = base + 1
             with contextlib.suppress(DamageError):
                 for header in new.scan():
@@ -153,7 +153,7 @@ class Loaded:
             new.close()
             for other in segment_bases(os.listdir(folder)):
                 if base <= other < end:
-                    Segment(path, other, self._interval).remove()
+                    LogSegment(path, other, self._interval).remove()
         for name in swaps:
             if name.endswith(tuple(ending + SWAP for ending in SEGMENT_FILES)):
                 os.rename(folder / name, folder / name.removesuffix(SWAP))
@@ -200,11 +200,8 @@ class Loaded:
                 segment.write_indexes()
         return max(next_offset, segments[-1].base_offset)
 
-    def _force_again(self, segment: Segment, position: int) -> None:
-        """Write the verified bytes from ``position`` on again, so that the next flush stores them.
-
-        After a failed fsync, the kernel shows bytes in its cache that it may never have written to the disk.
-        """
+    def _force_again(self, segment: LogSegment, position: int) -> None:
+        """Write the verified bytes from ``position`` on again, so that the next flush stores them."""
         if self._environment.durable:
             with self._environment.warning(f"{segment.path}: cannot be written again"):
                 segment.write_again(position)
@@ -303,7 +300,7 @@ class UnreadableLog(Loaded):
     """Stands for the content of a folder that cannot be read, and changes no file."""
 
     def __init__(self, folder: Path, interval: int, log_start_offset: int) -> None:
-        self.segments = [Segment(os.fspath(folder), 0, interval)]
+        self.segments = [LogSegment(os.fspath(folder), 0, interval)]
         self.end_offset = self.log_start_offset = log_start_offset
         self.epochs = LeaderEpochs(folder)
         self.producers = Producers(folder.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 INT64_MAX = 2**63 - 1
 
@@ -34,11 +34,10 @@ class LogConfig:
     flush_ms: int = INT64_MAX
     compression_type: str = "producer"
     compression_level: int | None = None
+    # Whether the cleanup policy contains each of the two.
+    compacts: bool = field(init=False)
+    deletes: bool = field(init=False)
 
-    @property
-    def compacts(self) -> bool:
-        return "compact" in self.cleanup_policy
-
-    @property
-    def deletes(self) -> bool:
-        return "delete" in self.cleanup_policy
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "compacts", "compact" in self.cleanup_policy)
+        object.__setattr__(self, "deletes", "delete" in self.cleanup_policy)

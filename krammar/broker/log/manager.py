@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
-import time
-from collections.abc import Generator, Iterable, Iterator, Sequence, Set
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 from uuid import UUID
-from weakref import WeakSet
 
 from krammar.broker.errors import ApiError
-from krammar.broker.log.compaction import Compaction
+from krammar.broker.log.cleaner import Cleaner
 from krammar.broker.log.environment import Environment
-from krammar.broker.log.files import (
-    StorageError,
-    can_continue,
-    remove,
-)
-from krammar.broker.log.flushing import FlushedLog, Flushing
+from krammar.broker.log.files import StorageError, can_continue, remove
+from krammar.broker.log.flusher import Flusher
+from krammar.broker.log.flushing import FlushedLog
 from krammar.broker.log.folder import LogFolder
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import INT64_MAX, LogConfig
@@ -40,14 +33,17 @@ from krammar.logfiles.names import (
 )
 from krammar.logfiles.uuids import format_uuid
 from krammar.util.durable import write_atomically
-from krammar.wire.errors import WireError
 from krammar.wire.primitives import NULL_UUID
 
 _OTHERS = {("__cluster_metadata", 0)}  # not opened here; others that were not opened are unverified
 
 
 class LogManager:
-    """The logs of all partitions, spread over one or more folders."""
+    """The logs of all partitions, spread over one or more folders.
+
+    ``cleaner``  compacts the logs
+    ``flusher``  flushes the logs without waiting for the disk
+    """
 
     def __init__(self, dirs: Sequence[Path], environment: Environment) -> None:
         """Lock the folders, and create missing ones. Raises StorageError."""
@@ -55,15 +51,11 @@ class LogManager:
         environment.log_start_moved = self._checkpoint_start
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self.folders: list[LogFolder] = []
-        self._doomed: set[tuple[str, int]] = (
-            set()
-        )  # deleted, with folders that keep their names so far
+        self.cleaner = Cleaner(self, environment, self._checkpoint_cleaner)
+        self.flusher = Flusher(self, self.folders, environment, self._note_offsets)
+        # Deleted partitions whose folders still have their names.
+        self._doomed: set[tuple[str, int]] = set()
         self._closed = False
-        self._flushing: Flushing | None = None
-        # The current round of compaction, and the remaining steps of all rounds.
-        self._round: Compaction | None = None
-        self._steps: Generator[None] | None = None
-        self._uncleanable: WeakSet[PartitionLog] = WeakSet()
         try:
             for path in dirs:
                 self.folders.append(LogFolder(Path(path), environment))
@@ -80,7 +72,7 @@ class LogManager:
 
     @property
     def lost_power(self) -> bool:
-        """Whether a power cut can have taken acknowledged records, and nobody has called ``repaired`` since."""
+        """Whether a power cut may have lost acknowledged records, and ``repaired`` was not called since."""
         return any(folder.lost_power for folder in self.folders)
 
     def repaired(self) -> None:
@@ -251,10 +243,6 @@ class LogManager:
         if config.flush_ms < INT64_MAX:
             self.environment.flush_planned()
 
-    def maintain(self, now_ms: int | None = None) -> None:
-        """Apply retention to all logs, and remove expired producers."""
-        finish(self.maintaining(now_ms))
-
     def maintaining(self, now_ms: int | None = None) -> Steps[None]:
         """Apply retention to all logs, and remove expired producers, in steps."""
         now = self.environment.now_ms() if now_ms is None else now_ms
@@ -268,71 +256,13 @@ class LogManager:
             log.release()
             yield None
 
-    def compact(self, now_ms: int | None = None, *, budget_ms: float = 100) -> bool:
-        """Compact logs, the dirtiest first, for ``budget_ms`` milliseconds.
-
-        Returns whether more work is left, so that it should be called again soon.
-        """
-        until = time.monotonic() + budget_ms / 1000
-        if self._steps is None:
-            self._steps = self._compacting(self.environment.now_ms() if now_ms is None else now_ms)
-        for _ in self._steps:
-            if time.monotonic() >= until:
-                return True
-        self._steps = None
-        return False
-
-    def _compacting(self, now_ms: int) -> Generator[None]:
-        """Compact logs in steps, until none is due."""
-        failed: set[PartitionLog] = set()
-        while True:
-            due: list[tuple[float, PartitionLog]] = []
-            for log in self:
-                found = None if log in failed else self._round_of(log, now_ms)
-                if found is not None:
-                    due.append((found.dirt.ratio, log))
-                yield
-            if not due:
-                return
-            for _, log in sorted(due, key=itemgetter(0), reverse=True):
-                self._round = self._round_of(log, now_ms)
-                if self._round is None:
-                    continue
-                try:
-                    yield from self._round.run()
-                except (OSError, WireError) as error:
-                    failed.add(log)
-                    if not isinstance(error, OSError):
-                        self._uncleanable.add(log)
-                    if not log.closed:
-                        self.environment.warn(f"{log.path.name}: compaction failed: {error}")
-                self._round = None
-                self._checkpoint_cleaner(log)
-                yield
-
-    def _round_of(self, log: PartitionLog, now_ms: int) -> Compaction | None:
-        """Return the round that is due for a log. As in Kafka, unreadable logs are not retried."""
-        if log not in self._uncleanable:
-            with self.environment.warning(
-                f"{log.path.name}: compaction failed", (OSError, DamageError)
-            ):
-                return Compaction.due(log, now_ms)
-        return None
-
-    def _stop_compacting(self) -> None:
-        """Give up the current round; the next call of ``compact`` begins again."""
-        if self._steps is not None:
-            self._steps.close()
-        self._round = self._steps = None
-
     def truncate(self, log: PartitionLog, offset: int) -> int:
         """Remove the records of a log from ``offset`` on, in whole batches. Returns its new end offset.
 
         Raises ApiError if the offset is out of range or the disk has failed, and OSError.
         """
-        self._finish_flush()  # it uses the segments
-        if self._round is not None and self._round.log is log:
-            self._stop_compacting()
+        self.flusher.finish()  # it uses the segments
+        self.cleaner.stop(log)
         end = log.truncate_to(offset)
         self._checkpoint()
         return end
@@ -349,58 +279,8 @@ class LogManager:
 
     def flush(self) -> None:
         """Force what is due to the disk, then write the recovery points. Raises OSError."""
-        self._finish_flush()
-        self._flushing = Flushing(self, self.folders, self.environment.now_ms())
-        self._finish_flush()
+        self.flusher.flush()
         self._checkpoint()
-
-    def flush_in_background(self, *, interval: bool = True, budget_ms: float = math.inf) -> bool:
-        """Flush without waiting for the disk: a later call finishes the flush.
-
-        Args:
-            interval: whether the interval of ``krammar.fsync`` is over; without it, ``flush.ms`` and complete segments
-                count
-            budget_ms: the time for writing small files, in milliseconds. While that takes longer, ``begins_flush`` is
-                true, and the next call continues.
-
-        Returns whether the previous flush has finished. Raises OSError if it failed.
-        """
-        until = time.monotonic() + budget_ms / 1000
-        finished = False
-        if self._flushing is not None and self._flushing.has_begun:
-            if self._flushing.is_alive():
-                return False
-            self._finish_flush()
-            finished = True
-        if self._flushing is None:
-            now_ms = self.environment.now_ms()
-            self._flushing = Flushing(self, self.folders, now_ms, interval=interval)
-        if self._flushing.begin(until):
-            if self._flushing.has_work:
-                self._flushing.start()
-            else:
-                self._flushing = None
-        return finished
-
-    @property
-    def begins_flush(self) -> bool:
-        """Whether ``flush_in_background`` should be called again soon."""
-        return self._flushing is not None and not self._flushing.has_begun
-
-    def _finish_flush(self) -> None:
-        flushing, self._flushing = self._flushing, None
-        if flushing is None:
-            return
-        if flushing.ident is not None:
-            flushing.join()
-        else:
-            flushing.begin()
-            flushing.run()
-        error = flushing.finish(self.environment.flushed)
-        # The offsets of the other logs are as they were.
-        self._note_offsets(log for log, _, _ in flushing.logs)
-        if error is not None:
-            raise error
 
     def _checkpoint_start(self, log: PartitionLog) -> None:
         self._note_offsets([log])
@@ -431,11 +311,11 @@ class LogManager:
         if self._closed:
             return
         self._closed = True
-        self._stop_compacting()
+        self.cleaner.stop()
         clean = not self.lost_power and not any(log.offline for log in self)
         clean &= all(f.clean or f.partitions.keys() - self._logs <= _OTHERS for f in self.folders)
         with self.environment.warning("cannot force the logs to the disk"):
-            self._finish_flush()
+            self.flusher.finish()
         for key in list(self._doomed):
             self._set_aside(key)
         for log in self:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from pathlib import Path
 
 from kafka_wire import AbortedTxn, ErrorCode
 
 from krammar.broker.errors import ApiError
-from krammar.broker.log.segment import Segment, segment_of
+from krammar.broker.log.epochs import LeaderEpochs
+from krammar.broker.log.loading import Loaded
+from krammar.broker.log.producers import Producers
+from krammar.broker.log.segment import LogSegment, segment_of
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
 from krammar.wire.batches import RecordBatch, read_batches
@@ -22,20 +26,52 @@ _MARKER_RANGE = 1 << 30
 
 
 class ReadableLog:
-    """The reading part of PartitionLog."""
+    """A log that is read. It cannot change.
 
-    topic: str
-    partition: int
-    segments: list[Segment]
-    log_start_offset: int
+    ``segments``          the segments, at least one
+    ``end_offset``        the next offset; with a single node also the high watermark
+    ``log_start_offset``  the first offset that can be read
+    ``size``              the size of all segments in bytes
+    ``producer_states``   the producers, and their open transactions
+    ``closed``            whether nothing can be written
+    ``offline``           why all requests are refused until the next start; empty while the log is online
+    """
+
+    segments: list[LogSegment]
     end_offset: int
-    offline: str
+    log_start_offset: int
+    size: int
+    producer_states: Producers
+    _epochs: LeaderEpochs
     # The positions of batches that are likely to be read next, by offset.
-    _positions: dict[int, tuple[Segment, int]]
+    _positions: dict[int, tuple[LogSegment, int]]
+
+    def __init__(self, path: Path, topic: str, partition: int) -> None:
+        self.path = path
+        self.topic = topic
+        self.partition = partition
+        self.closed = False
+        self.offline = ""
+
+    def _adopt(self, loaded: Loaded) -> None:
+        """Take over the content of the folder."""
+        self.segments = loaded.segments
+        self.end_offset = loaded.end_offset
+        self.log_start_offset = loaded.log_start_offset
+        self.size = sum(segment.size for segment in self.segments)
+        self.producer_states = loaded.producers
+        self._epochs = loaded.epochs
+        self._positions = {}
 
     @property
-    def active(self) -> Segment:
+    def active(self) -> LogSegment:
         return self.segments[-1]
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the earliest open transaction; the end offset without one."""
+        first = self.producer_states.first_open_offset()
+        return self.end_offset if first is None else max(first, self.log_start_offset)
 
     def _failure(self, text: str) -> ApiError:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic}-{self.partition}: {text}")
@@ -108,7 +144,7 @@ class ReadableLog:
             f" {self.log_start_offset} and {self.end_offset}",
         )
 
-    def _find(self, offset: int) -> tuple[Segment, int] | None:
+    def _find(self, offset: int) -> tuple[LogSegment, int] | None:
         """Return segment and position of the first batch that ends at ``offset`` or later."""
         found = self._positions.get(offset)
         if found is not None and found[1] < found[0].size:
@@ -120,7 +156,7 @@ class ReadableLog:
                 return segment, position
         return None
 
-    def _bound(self, segment: Segment, end: int) -> int:
+    def _bound(self, segment: LogSegment, end: int) -> int:
         """Return the position in ``segment`` where the batches before ``end`` end."""
         if end >= self.end_offset or not segment.size:
             return segment.size
@@ -129,13 +165,13 @@ class ReadableLog:
             return segment.size
         return found[1] if found[0] is segment else 0
 
-    def _keep_position(self, offset: int, segment: Segment, position: int) -> None:
+    def _keep_position(self, offset: int, segment: LogSegment, position: int) -> None:
         positions = self._positions
         if len(positions) >= _REMEMBERED_POSITIONS:
             positions.clear()
         positions[offset] = segment, position
 
-    def _remember(self, segment: Segment, position: int, data: bytes) -> None:
+    def _remember(self, segment: LogSegment, position: int, data: bytes) -> None:
         """Remember where a reader of ``data`` continues, so that sequential reads scan no headers."""
         end = position + len(data)
         if end >= segment.size:
@@ -249,3 +285,17 @@ class ReadableLog:
         except (OSError, DamageError) as error:
             raise self._failure(str(error)) from None
         return -1
+
+    @property
+    def latest_epoch(self) -> int:
+        """The latest leader epoch; -1 if there is none."""
+        return self._epochs.latest
+
+    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
+        """Return the largest epoch up to ``leader_epoch`` and its end offset; (-1, -1) if it is unknown."""
+        return self._epochs.end_of(leader_epoch, self.end_offset)
+
+    def release(self) -> None:
+        """Release files and indexes of all segments but the active one; they are read again on demand."""
+        for segment in self.segments[:-1]:
+            segment.release()

@@ -9,15 +9,14 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from krammar.broker.log.files import remove, write_from, write_joined
-from krammar.broker.log.index import OffsetIndex, TimeIndex, TransactionIndex
+from krammar.broker.log.files import remove
 from krammar.broker.log.validation import one_batch
 from krammar.broker.open_files import most_logs
-from krammar.logfiles import segment
 from krammar.logfiles.damage import DamageError
-from krammar.logfiles.index import INT32_MAX
+from krammar.logfiles.index import INT32_MAX, OffsetIndex, TimeIndex, TransactionIndex
 from krammar.logfiles.names import DELETED, INDEX, LOG, SEGMENT_FILES, TIME_INDEX, TRANSACTION_INDEX
-from krammar.util.durable import write_fully
+from krammar.logfiles.segment import Segment
+from krammar.util.durable import write_again, write_from, write_fully
 from krammar.wire.batches import BatchHeader, RecordBatch
 
 # The size of a single write. For larger ones the kernel uses larger pages, which it must find first: in a
@@ -28,13 +27,10 @@ _PIECE = 64 * 1024
 _OPEN: set[int] = set()
 
 
-class Segment(segment.Segment):
+class LogSegment(Segment):
     """A segment that can be appended to. Appends update ``size``."""
 
     __slots__ = ("_max", "_torn", "created_ms", "first_timestamp", "interval", "unindexed")
-
-    _index: tuple[OffsetIndex, TimeIndex] | None
-    _transactions: TransactionIndex | None
 
     def __init__(
         self, folder: str, base_offset: int, interval: int, size: int = 0, suffix: str = ""
@@ -48,7 +44,7 @@ class Segment(segment.Segment):
         self._max: tuple[int, int] | None = None
 
     @classmethod
-    def create(cls, folder: str, base_offset: int, interval: int, suffix: str = "") -> Segment:
+    def create(cls, folder: str, base_offset: int, interval: int, suffix: str = "") -> LogSegment:
         """Create a segment with empty files. Raises OSError; no file is left then."""
         segment = cls(folder, base_offset, interval, 0, suffix)
         try:
@@ -58,7 +54,7 @@ class Segment(segment.Segment):
             segment.remove()
             raise
         segment.reset_indexes()
-        segment._transactions = segment._new_transactions()
+        segment._transactions = TransactionIndex(segment.file(TRANSACTION_INDEX))
         return segment
 
     def _open(self) -> int:
@@ -72,12 +68,6 @@ class Segment(segment.Segment):
     def close(self) -> None:
         _OPEN.discard(self._fd)
         super().close()
-
-    def _new_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        return OffsetIndex(self.file(INDEX)), TimeIndex(self.file(TIME_INDEX))
-
-    def _new_transactions(self) -> TransactionIndex:
-        return TransactionIndex(self.file(TRANSACTION_INDEX))
 
     @property
     def files(self) -> list[str]:
@@ -126,6 +116,8 @@ class Segment(segment.Segment):
         """Add a batch to the indexes. It must follow all batches that were noted before."""
         latest = self._max
         assert latest is not None
+        if not header.position:
+            self.first_timestamp = header.max_timestamp
         last = header.base_offset + header.last_offset_delta
         if header.max_timestamp > latest[0]:
             self._max = latest = (header.max_timestamp, last)
@@ -180,7 +172,7 @@ class Segment(segment.Segment):
 
     def reset_transactions(self) -> None:
         """Remove all aborted transactions, in memory and on the disk, before they are rebuilt."""
-        self._transactions = self._new_transactions()
+        self._transactions = TransactionIndex(self.file(TRANSACTION_INDEX))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._transactions.path)
 
@@ -202,7 +194,10 @@ class Segment(segment.Segment):
         rest_at = position + len(start)
         at = -rest_at % _PIECE or _PIECE
         try:
-            write_joined(fd, start, rest[:at], position)
+            first = rest[:at]
+            written = os.pwritev(fd, (start, first), position)  # usually everything
+            if written < len(start) + len(first):
+                write_fully(fd, b"".join((start, first))[written:], position + written)
             while at < len(rest):
                 write_fully(fd, rest[at : at + _PIECE], rest_at + at)
                 at += _PIECE
@@ -226,18 +221,13 @@ class Segment(segment.Segment):
 
     def write_again(self, position: int) -> None:
         """Write the bytes from ``position`` on again, unchanged. Raises OSError."""
-        while position < self.size:
-            piece = self.read(position, min(_PIECE, self.size - position))
-            if not piece:
-                return
-            write_fully(self.fd, piece, position)
-            position += len(piece)
+        write_again(self.fd, position, self.size)
 
-    def write_indexes(self, *, sync: bool = False) -> None:
+    def write_indexes(self) -> None:
         """Write the index files, where necessary. Raises OSError."""
         for index in (*(self._index or ()), self._transactions):
             if index is not None and not index.is_written:
-                index.write(sync=sync)
+                index.write()
 
     def sync(self) -> None:
         """Force the batches to the disk. Raises OSError."""
@@ -284,7 +274,7 @@ class Segment(segment.Segment):
             yield header
 
 
-def segment_of(segments: Sequence[Segment], offset: int) -> int:
+def segment_of(segments: Sequence[LogSegment], offset: int) -> int:
     """Return the number of the last segment that begins at or before an offset, or else of the first one."""
     if offset >= segments[-1].base_offset:
         return len(segments) - 1

@@ -7,7 +7,6 @@ of PLAIN are in the settings.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 from collections import Counter
 from pathlib import Path
@@ -18,6 +17,7 @@ from krammar.auth.exchanges import Validate, validate_unsecured
 from krammar.auth.scram import BY_NAME, MIN_ITERATIONS, Mechanism
 from krammar.broker.config.definitions import ConfigError
 from krammar.broker.errors import BrokerError
+from krammar.util.durable import write_atomically
 from krammar.util.extras import MissingExtra
 
 if TYPE_CHECKING:
@@ -97,15 +97,7 @@ def read_decoy_key(folder: Path) -> bytes:
             if len(key) == KEY_SIZE:
                 return key
         key = secrets.token_bytes(KEY_SIZE)
-        # Readable for the owner only, from the start.
-        new = path.with_suffix(f".{os.getpid()}.new")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            os.write(descriptor, key)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.replace(new, path)
+        write_atomically(path, key, mode=0o600)  # readable for the owner only, from the start
     except OSError as error:
         raise BrokerError(f"{path}: {error.strerror}") from None
     return key

@@ -2,5 +2,8 @@
 
 ``state``        the state of a transactional id and its transitions
 ``store``        the states, in memory and as records of `__transaction_state`
-``coordinator``  requests, producer ids, markers and time-outs
+``recovery``     which transactions a start must end or fence
+``restart``      what a start does with the states and logs of the last run
+``completion``   markers and complete states
+``coordinator``  requests, producer ids and time-outs
 """

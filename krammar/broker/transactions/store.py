@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import Any
 
 from kafka_wire import ErrorCode, TransactionLogKey, TransactionLogValue, TransactionState
@@ -12,6 +11,7 @@ from krammar.broker.cluster import TRANSACTIONS_TOPIC, ClusterMetadata
 from krammar.broker.errors import ApiError
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.manager import LogManager
+from krammar.broker.metadata_records import TRANSACTION_VERSION
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.state import TopicPartition, Transaction
 from krammar.logfiles.internal_topics import decode_record
@@ -113,7 +113,7 @@ class StateStore(dict[str, Transaction]):
     @property
     def level(self) -> int:
         """The cluster's `transaction.version`."""
-        return self._cluster.features.get("transaction.version", 0)
+        return self._cluster.features.get(TRANSACTION_VERSION, 0)
 
     def _partition_for(self, transactional_id: str) -> int:
         return self._topics.coordinating_partition(TRANSACTIONS_TOPIC, transactional_id)
@@ -141,10 +141,19 @@ class StateStore(dict[str, Transaction]):
             raise ApiError(code, error.message) from error
         self[transactional_id] = transaction
 
-    def forget(self, transactional_ids: Iterable[str]) -> None:
-        """Delete states, with batches of up to 30 tombstones, which always fit. Raises ApiError."""
+    def expire(self, before: int) -> None:
+        """Delete states without a transaction that were last changed at ``before`` or earlier.
+
+        With batches of up to 30 tombstones, which always fit. Raises ApiError.
+        """
+        expired = [
+            transactional_id
+            for transactional_id, transaction in self.items()
+            if transaction.updated_ms <= before
+            and not (transaction.is_open or transaction.is_prepared)
+        ]
         logs: dict[tuple[int, int], list[str]] = {}
-        for number, name in enumerate(transactional_ids):
+        for number, name in enumerate(expired):
             logs.setdefault((self._partition_for(name), number // 30), []).append(name)
         for ids in logs.values():
             self._log(ids[0]).append_records([tombstone(name) for name in ids])

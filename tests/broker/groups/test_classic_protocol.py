@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from kafka_wire import (
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.classic_protocol import ClassicProtocol
-from krammar.broker.groups.group import GroupState, Key
+from krammar.broker.groups.group import Commit, GroupState, Key
 from krammar.broker.groups.host import AnyGroup, GroupClient
 from krammar.broker.groups.records import CLASSIC, group_records, read_group
 
@@ -585,18 +586,17 @@ def test_who_may_commit(state: str, member: str, generation: int, code: ErrorCod
     else:
         member_id = ""
     who = member_id if member == "member" else member
-    check = world.group.check_commit
-    if code is None:
-        check(who, None, generation, transactional=False)
-    else:
-        assert refused(check, who, None, generation, transactional=False) == code
+    check, commit = world.group.check_commit, Commit(who, None, generation)
+    with nullcontext() if code is None else pytest.raises(ApiError) as caught:
+        check(commit)
+    assert (caught and caught.value.code) == code
 
 
 def test_transactions_of_old_clients_commit_without_a_generation() -> None:
     world = World()
     world.stable(1)
-    world.group.check_commit("", None, -1, transactional=True)
-    code = refused(world.group.check_commit, "x", None, 1, transactional=True)
+    world.group.check_commit(Commit("", None, -1, transactional=True))
+    code = refused(world.group.check_commit, Commit("x", None, 1, transactional=True))
     assert code == ErrorCode.UNKNOWN_MEMBER_ID
 
 

@@ -23,7 +23,7 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
-from krammar.broker.placement import java_hash
+from krammar.broker.topics import java_hash
 from tests.broker.groups.support import (
     GROUP,
     heartbeat_request,

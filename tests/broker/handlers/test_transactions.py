@@ -342,7 +342,7 @@ def test_topics_deleted_meanwhile_do_not_hold_a_transaction(
 def test_a_transaction_of_many_partitions_ends_in_several_turns(
     client: RawClient, monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
-    monkeypatch.setattr("krammar.broker.transactions.coordinator.MARKED_AT_ONCE", 1)
+    monkeypatch.setattr("krammar.broker.transactions.completion.MARKED_AT_ONCE", 1)
     producer = Producer(client).begun()
     for partition in range(3):
         assert producer.produce(("t", partition)) is NONE

@@ -13,7 +13,7 @@ import pytest
 from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError
-from krammar.broker.log.compaction import Compaction
+from krammar.broker.log.cleaner import due_round
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
@@ -131,10 +131,12 @@ def records_of(log: PartitionLog, offset: int | None = None, step: int = 1 << 20
 
 
 def values_of(log: PartitionLog) -> list[bytes | None]:
+    """Return the values of all records of a log."""
     return [record.value for record in records_of(log)]
 
 
 def headers_of(log: PartitionLog) -> list[BatchHeader]:
+    """Return the headers of all batches of a log."""
     return [
         header
         for segment in log.segments
@@ -144,6 +146,7 @@ def headers_of(log: PartitionLog) -> list[BatchHeader]:
 
 @contextmanager
 def refused(code: ErrorCode, text: str | None = None) -> Iterator[None]:
+    """Assert that a block raises an ApiError with a code."""
     with pytest.raises(ApiError, match=text) as caught:
         yield
     assert caught.value.code == code
@@ -168,7 +171,7 @@ def check_indexes(log: PartitionLog) -> None:
 
 def compact(log: PartitionLog, now_ms: int) -> bool:
     """Compact a log completely if it is due. Returns whether it was."""
-    due = Compaction.due(log, now_ms)
+    due = due_round(log, now_ms)
     if due is None:
         return False
     for _ in due.run():

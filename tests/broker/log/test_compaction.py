@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krammar.broker.log import compaction
-from krammar.broker.log.compaction import Compaction, find_dirt
+from krammar.broker.log.cleaner import due_round, find_dirt
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
 from krammar.wire.batches import Compression, Record, encode_batch
@@ -33,12 +32,6 @@ CONFIG = LogConfig(
     index_interval_bytes=100,
     file_delete_delay_ms=0,
 )
-
-
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    with Setting(tmp_path) as setting:
-        yield setting
 
 
 def put(log: PartitionLog, *pairs: tuple[bytes, bytes | None], codec: int = 0) -> None:
@@ -254,7 +247,7 @@ def test_a_round_gives_way_to_deletion(setting: Setting) -> None:
     for _ in range(5):
         put(log, (b"a", b"1"))
         log.roll()
-    found = Compaction.due(log, NOW)
+    found = due_round(log, NOW)
     assert found is not None
     steps = found.run()
     for _ in range(7):
@@ -338,7 +331,7 @@ def test_compaction_keeps_what_a_reader_of_the_whole_would_end_with(
                 end = log.end_offset
                 log = setting.reopen(log) if what == "reopen" else setting.crash(log)
                 assert log.end_offset == end
-                known = {p.epoch: p.last_sequence for p in log.producers()}
+                known = {p.epoch: p.last_sequence for p in log.producer_states.entries()}
                 sequence = known.get(epoch, -1) + 1
         aborted = log.aborted_transactions(0, log.end_offset)
         seen: dict[bytes, bytes | None] = {}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from krammar.broker.log.compaction import Compaction
+from krammar.broker.log.cleaner import due_round
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
 from tests.broker.log.support import (
@@ -34,12 +34,6 @@ CONFIG = LogConfig(
 )
 
 
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    with Setting(tmp_path) as setting:
-        yield setting
-
-
 def newest(log: PartitionLog) -> dict[bytes | None, tuple[int, bytes | None]]:
     return {record.key: (record.offset, record.value) for record in records_of(log)}
 
@@ -57,7 +51,7 @@ def filled(setting: Setting) -> PartitionLog:
 
 def compact_beside_deletion(log: PartitionLog) -> None:
     """Compact, and delete the first segment as soon as its group has been half rewritten."""
-    found = Compaction.due(log, NOW)
+    found = due_round(log, NOW)
     assert found is not None
     for step, _ in enumerate(found.run()):
         if step == log.end_offset:

@@ -30,12 +30,6 @@ from tests.broker.log.support import (
 )
 
 
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    with Setting(tmp_path) as setting:
-        yield setting
-
-
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
     """No file of this process can grow beyond ``size`` bytes."""
@@ -70,7 +64,7 @@ def state(log: PartitionLog) -> list[object]:
         log.end_offset,
         log.last_stable_offset,
         log.size,
-        log.producers(),
+        log.producer_states.entries(),
         log.aborted_transactions(0, 1000),
         [segment.base_offset for segment in log.segments],
         [(list(i.keys), list(i.values)) for s in log.segments for i in s.indexes],
@@ -216,11 +210,11 @@ def test_compaction_that_does_not_fit(tmp_path: Path) -> None:
         log.append(batch(b"value %d" % number, key=b"%d" % (number % 150)))
     before = values_of(log)
     with largest_file(1000):
-        assert not manager.compact(NOW, budget_ms=60_000)
+        assert not manager.cleaner.compact(NOW, budget_ms=60_000)
     assert len(warnings) == 1 and "compaction failed" in warnings[0]
     assert values_of(log) == before
     assert not list(log.path.glob("*.cleaned"))
-    while manager.compact(NOW):
+    while manager.cleaner.compact(NOW):
         pass
     assert len(values_of(log)) < len(before)
     check_indexes(log)

@@ -15,6 +15,7 @@ from krammar.broker.log.environment import Environment
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.manager import LogManager
+from krammar.broker.slices import finish
 from krammar.logfiles.checkpoints import read_offsets
 from tests.broker.faulty_disk import Disk
 from tests.broker.log.support import TOPIC_ID, Clock, batch, refused, sent, values_of
@@ -152,10 +153,10 @@ def test_flush_ms_of_a_topic_does_not_flush_others(here: Here) -> None:
         each.append(batch(b"1"))
     here.clock.now += 10
     while log.recovery_point == 0:
-        here.manager.flush_in_background(interval=False)
+        here.manager.flusher.in_background(interval=False)
     assert other.recovery_point == 0
     while other.recovery_point == 0:
-        here.manager.flush_in_background()
+        here.manager.flusher.in_background()
 
 
 def test_never_forces_complete_segments_and_a_clean_shutdown(here: Here) -> None:
@@ -295,8 +296,8 @@ def test_a_failed_flush_takes_the_partition_offline(
     other.append(batch(b"other"))
     manager.flush()
     assert not other.offline
-    manager.maintain()
-    assert not manager.compact(budget_ms=60_000)
+    finish(manager.maintaining())
+    assert not manager.cleaner.compact(budget_ms=60_000)
 
     manager.close()
     assert not (here.root / ".kafka_cleanshutdown").exists()
@@ -365,12 +366,12 @@ def test_a_replacement_that_fails_takes_the_partition_offline(here: Here) -> Non
     for number in range(8):
         log.append(batch(b"%d" % number, key=b"k"))
     with here.disk.failing("rename", r"t-0/0{20}\.index\.swap"):
-        assert not here.manager.compact(budget_ms=60_000)
+        assert not here.manager.cleaner.compact(budget_ms=60_000)
     with refused(ErrorCode.KAFKA_STORAGE_ERROR, "Input/output error"):
         log.append(batch(b"more", key=b"k"))
     here.manager.close()
     log = here.open(config)
     assert values_of(log)[-1] == b"7"
-    while here.manager.compact():
+    while here.manager.cleaner.compact():
         pass
     assert len(values_of(log)) < 8

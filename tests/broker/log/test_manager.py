@@ -21,6 +21,7 @@ from krammar.broker.log.files import StorageError
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.manager import LogManager
+from krammar.broker.slices import finish
 from krammar.logfiles.checkpoints import read_offsets
 from krammar.wire.primitives import NULL_UUID
 from tests.broker.log.support import (
@@ -33,6 +34,7 @@ from tests.broker.log.support import (
     sent,
     values_of,
 )
+from tests.support.waiting import PATIENCE
 
 OTHER_ID = UUID("11111111-2222-3333-4444-555555555555")
 COMPACT = LogConfig(
@@ -153,7 +155,7 @@ def test_two_brokers_do_not_share_a_folder(managers: Managers) -> None:
         "except Exception as error:\n    print(type(error).__name__)\n"
     )
     command = [sys.executable, "-c", script, str(managers.path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == "StorageError\n"
     manager.close()
     managers.start().close()
@@ -197,27 +199,27 @@ def test_flushing_does_not_wait_for_the_disk(managers: Managers) -> None:
     manager = managers.start()
     log = opened(manager, LogConfig(segment_bytes=200))
     manager.flush()  # the new names
-    manager.flush_in_background()  # nothing to do
+    manager.flusher.in_background()  # nothing to do
     for number in range(5):
         log.append(sent(1, number))
-    manager.flush_in_background()
+    manager.flusher.in_background()
     assert log.recovery_point == 0
     log.append(sent(1, 5))
     while log.recovery_point == 0:
-        manager.flush_in_background()
+        manager.flusher.in_background()
     assert log.recovery_point == 5
     checkpoint = managers.path / "recovery-point-offset-checkpoint"
     while read_offsets(checkpoint) != {("t", 0): 5}:
-        manager.flush_in_background()  # the next flush writes the checkpoints
+        manager.flusher.in_background()  # the next flush writes the checkpoints
         assert log.recovery_point in (5, 6)
     other = manager.open("u", OTHER_ID, 0, LogConfig())
     other.append(batch(b"x"))
-    manager.flush_in_background()
+    manager.flusher.in_background()
     manager.delete("u", 0)
     manager.flush()
     assert log.recovery_point == 6
     log.append(sent(1, 6))
-    manager.flush_in_background()
+    manager.flusher.in_background()
     manager.close()  # waits for it
     assert read_offsets(checkpoint) == {("t", 0): 7}
 
@@ -230,10 +232,10 @@ def test_retention_by_time(managers: Managers) -> None:
     bases = [segment.base_offset for segment in log.segments]
     assert bases == [0, 2, 4]
     managers.clock.now += 1100
-    manager.maintain()
+    finish(manager.maintaining())
     assert log.log_start_offset == 0
     managers.clock.now += 1
-    manager.maintain()
+    finish(manager.maintaining())
     assert (log.log_start_offset, [s.base_offset for s in log.segments]) == (2, [2, 4])
     assert f"{0:020}.log.deleted" in managers.names("t-0")
     managers.clock.now += 49
@@ -243,7 +245,7 @@ def test_retention_by_time(managers: Managers) -> None:
     manager.remove_due()
     assert not [name for name in managers.names("t-0") if name.endswith(".deleted")]
     # The last segment is deleted too, and the log continues at the same offset.
-    manager.maintain(NOW + 5000)
+    finish(manager.maintaining(NOW + 5000))
     assert (log.log_start_offset, log.end_offset, log.size) == (6, 6, 0)
     assert log.append(batch(b"y")).base_offset == 6
     manager.close()
@@ -260,16 +262,16 @@ def test_retention_by_size_and_by_deleted_records(managers: Managers) -> None:
         log.append(batch(b"x"))
     size = log.size
     segment = log.segments[0].size
-    manager.maintain(NOW + 10**12)
+    finish(manager.maintaining(NOW + 10**12))
     assert log.size == size
     log.update_config(LogConfig(retention_ms=-1, retention_bytes=size - 2 * segment + 1))
-    manager.maintain(NOW)
+    finish(manager.maintaining(NOW))
     assert log.size == size - segment
     log.update_config(LogConfig(retention_ms=-1, retention_bytes=size - 2 * segment))
-    manager.maintain(NOW)
+    finish(manager.maintaining(NOW))
     assert (log.size, log.log_start_offset) == (size - 2 * segment, 4)
     log.delete_records(7)
-    manager.maintain(NOW)
+    finish(manager.maintaining(NOW))
     assert ([s.base_offset for s in log.segments], log.log_start_offset) == ([6], 7)
     assert log.epoch_end_offset(0) == (0, 8)
 
@@ -279,9 +281,9 @@ def test_old_records_without_a_time_go_by_the_files(managers: Managers) -> None:
     log = opened(manager, LogConfig(retention_ms=1000))
     log.append(batch(b"x", timestamp=-1))
     os.utime(log.active.file(".log"), (NOW / 1000, NOW / 1000))
-    manager.maintain(NOW + 1000)
+    finish(manager.maintaining(NOW + 1000))
     assert log.log_start_offset == 0
-    manager.maintain(NOW + 1001)
+    finish(manager.maintaining(NOW + 1001))
     assert log.log_start_offset == 1
 
 
@@ -292,7 +294,7 @@ def test_compaction_is_done_by_the_way(managers: Managers) -> None:
         log.append(batch(b"%d" % number, key=b"%d" % (number % 7)))
     log.roll()
     rounds = 1
-    while manager.compact(NOW, budget_ms=0):
+    while manager.cleaner.compact(NOW, budget_ms=0):
         rounds += 1
         assert len(values_of(log)) in (100, 7)
     assert rounds > 100
@@ -312,16 +314,16 @@ def test_closing_in_the_middle_of_a_round(managers: Managers) -> None:
         log.append(batch(b"%d" % number, key=b"k"))
     log.roll()
     for _ in range(30):
-        assert manager.compact(NOW, budget_ms=0)
+        assert manager.cleaner.compact(NOW, budget_ms=0)
     assert [name for name in managers.names("t-0") if name.endswith(".cleaned")]
     manager.close()
     assert not [name for name in managers.names("t-0") if name.endswith(".cleaned")]
     manager = managers.start()
     log = opened(manager, COMPACT)
     assert len(values_of(log)) == 20
-    manager.compact(NOW, budget_ms=0)
+    manager.cleaner.compact(NOW, budget_ms=0)
     manager.delete("t", 0)
-    assert not manager.compact(NOW)
+    assert not manager.cleaner.compact(NOW)
     assert managers.warnings == []
 
 
@@ -336,7 +338,7 @@ def test_a_damaged_log_is_not_compacted(managers: Managers, damage: bytes, compa
         log.append(batch(b"%d" % number, key=b"k"))
     log.roll()
     if compacted:
-        assert not manager.compact(NOW)
+        assert not manager.cleaner.compact(NOW)
         log.append(batch(b"new", key=b"other"))
         log.roll()
     segment = log.segments[0]
@@ -345,7 +347,7 @@ def test_a_damaged_log_is_not_compacted(managers: Managers, damage: bytes, compa
     spoilt = before[:at] + damage + before[at + len(damage) :]
     Path(segment.path).write_bytes(spoilt)
     for _ in range(3):
-        assert not manager.compact(NOW)
+        assert not manager.cleaner.compact(NOW)
     (warning,) = managers.warnings
     assert warning == (
         "t-0: compaction failed: the CRC of the batch at byte 0 (offset 0) does not match its bytes"
@@ -605,7 +607,7 @@ def test_files_of_closed_segments_are_given_up(managers: Managers) -> None:
         log.append(batch(b"x"))
     values = values_of(log)
     before = len(os.listdir("/dev/fd"))
-    manager.maintain(NOW)
+    finish(manager.maintaining(NOW))
     assert len(os.listdir("/dev/fd")) <= before - 40
     assert values_of(log) == values
     check_indexes(log)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from krammar.broker.errors import ApiError
 from krammar.broker.log.log_config import LogConfig
 from krammar.wire.batches import BatchHeader, Record, crc32c
 from tests.broker.log.support import NOW, Setting, batch, headers_of, refused, sent, values_of
-
-
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    with Setting(tmp_path) as setting:
-        yield setting
 
 
 def test_a_repeated_batch_is_stored_once(setting: Setting) -> None:
@@ -74,7 +67,7 @@ def test_sequences_have_no_gaps_and_wrap(setting: Setting) -> None:
         with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "but 2 is expected"):
             log.append(sent(1, 3))
     log.append(sent(1, 2))
-    assert log.producers()[0].last_sequence == 2
+    assert log.producer_states.entries()[0].last_sequence == 2
 
 
 def test_epochs_fence(setting: Setting) -> None:
@@ -101,13 +94,15 @@ def test_quiet_producers_are_forgotten(setting: Setting) -> None:
     states = log.producer_states
     assert states.expire(NOW + 999, 1000) == 0
     assert states.expire(NOW + 1000, 1000) == 1
-    assert [entry.producer_id for entry in log.producers()] == [2]  # within a transaction
+    assert [entry.producer_id for entry in log.producer_states.entries()] == [
+        2
+    ]  # within a transaction
     log.append(sent(1, 77))
 
     setting.environment.producer_expiry_ms = 1000
     setting.clock.now += 5000
     log = setting.reopen(log)
-    assert [entry.producer_id for entry in log.producers()] == [2]
+    assert [entry.producer_id for entry in log.producer_states.entries()] == [2]
 
 
 def test_open_transactions_hold_back_the_last_stable_offset(setting: Setting) -> None:
@@ -119,7 +114,9 @@ def test_open_transactions_hold_back_the_last_stable_offset(setting: Setting) ->
     for open_again in (setting.reopen, setting.crash):
         log = open_again(log)
         assert (log.last_stable_offset, log.end_offset) == (1, 5)
-        assert {e.producer_id: e.current_txn_first_offset for e in log.producers()} == {1: 1, 2: 3}
+        assert {
+            e.producer_id: e.current_txn_first_offset for e in log.producer_states.entries()
+        } == {1: 1, 2: 3}
     heard: list[int] = []
     log.watchers.add(lambda: heard.append(log.last_stable_offset))
     assert log.append_marker(1, 0, commit=True, coordinator_epoch=0).base_offset == 5
@@ -197,19 +194,25 @@ def test_a_transaction_is_checked_when_it_begins(setting: Setting) -> None:
 
 def test_offsets_of_a_transaction_from_the_group_coordinator(setting: Setting) -> None:
     log = setting.open()
-    appended = log.append_records(
-        [Record(key=b"k", value=b"v")], producer_id=9, producer_epoch=2, is_transactional=True
+    appended = log.append_encoded(
+        log.encode_records(
+            [Record(key=b"k", value=b"v")], producer_id=9, producer_epoch=2, is_transactional=True
+        )
     )
     assert appended.base_offset == log.last_stable_offset == 0
-    log.append_records(
-        [Record(key=b"l", value=b"v")], producer_id=9, producer_epoch=2, is_transactional=True
+    log.append_encoded(
+        log.encode_records(
+            [Record(key=b"l", value=b"v")], producer_id=9, producer_epoch=2, is_transactional=True
+        )
     )
     for open_again in (setting.reopen, setting.crash):
         log = open_again(log)
         assert log.last_stable_offset == 0
     with refused(ErrorCode.INVALID_PRODUCER_EPOCH):
-        log.append_records(
-            [Record(key=b"k")], producer_id=9, producer_epoch=1, is_transactional=True
+        log.append_encoded(
+            log.encode_records(
+                [Record(key=b"k")], producer_id=9, producer_epoch=1, is_transactional=True
+            )
         )
     log.append_marker(9, 2, commit=True, coordinator_epoch=0)
     assert log.last_stable_offset == 3
@@ -253,7 +256,7 @@ def test_a_snapshot_that_is_damaged_is_passed_over(setting: Setting, damage: byt
     log = setting.open()
     log.append(sent(1, 0))
     log.append(sent(2, 0, transactional=True))
-    before = log.producers()
+    before = log.producer_states.entries()
     log.close()
     path = setting.path / f"{2:020}.snapshot"
     if damage is None:
@@ -261,7 +264,7 @@ def test_a_snapshot_that_is_damaged_is_passed_over(setting: Setting, damage: byt
         damage = data[:-1] + bytes((data[-1] ^ 1,))
     path.write_bytes(damage)
     log = setting.open(clean=True, recovery_point=2)
-    assert log.producers() == before
+    assert log.producer_states.entries() == before
     assert log.append(sent(1, 0)).duplicate
     assert len(setting.warnings) == 1
 

@@ -34,6 +34,7 @@ from tests.broker.transactions.test_lost_states import (
     produce,
     transact,
 )
+from tests.support.waiting import PATIENCE
 
 NONE = ErrorCode.NONE
 FENCED = ErrorCode.PRODUCER_FENCED
@@ -202,7 +203,7 @@ def test_many_producers_are_fenced_in_many_turns(
         asyncio.get_running_loop().call_soon(happened.append, "turn")
 
     monkeypatch.setattr(StateStore, "put", noted_put)
-    monkeypatch.setattr("krammar.broker.transactions.coordinator.TURN_SECONDS", 0)
+    monkeypatch.setattr("krammar.broker.timers.PORTION_SECONDS", 0)
     with start(folder) as broker, RawClient(broker.port) as client:
         for producer in producers:
             producer.client = client
@@ -302,7 +303,7 @@ def test_a_client_gets_a_fatal_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
         producer.init_transactions(30)
         producer.begin_transaction()
         producer.produce("t", b"lost")
-        producer.flush(30)
+        producer.flush(PATIENCE)
         broker.call(lambda: shutil.copytree(tmp_path / "before", tmp_path / "after"))
     lose_records(tmp_path / "after")
     restart(monkeypatch)

@@ -1,0 +1,164 @@
+"""Flushes all logs together, in a thread."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from threading import Thread
+
+from krammar.broker.log.environment import Environment
+from krammar.broker.log.files import can_continue, no_descriptors
+from krammar.broker.log.flushing import FlushedLog
+from krammar.broker.log.folder import LogFolder
+from krammar.util.durable import sync_all
+
+
+class Flushing(Thread):
+    """Forces files to the disk in a thread, after ``begin``. The thread that joins it calls ``finish``."""
+
+    def __init__(
+        self,
+        logs: Iterable[FlushedLog],
+        folders: Sequence[LogFolder],
+        now_ms: int,
+        *,
+        interval: bool = True,
+    ) -> None:
+        super().__init__(name="krammar-flush", daemon=True)
+        self._rest = list(logs)
+        self._folders = folders
+        self._now_ms = now_ms
+        self._interval = interval
+        self.logs: list[tuple[FlushedLog, int, list[str]]] = []
+        self._results: list[float | OSError] = []  # of each log: the seconds, or the error
+        self._error: OSError | None = None
+
+    def begin(self, until: float = math.inf) -> bool:
+        """Write indexes and epochs to their files, until this time of ``time.monotonic()``.
+
+        Returns whether that is done for all logs, so that the thread can start.
+        """
+        while self._rest and time.monotonic() < until:
+            log = self._rest.pop()
+            complete = log.is_flush_due(self._now_ms, interval=self._interval)
+            try:
+                paths = None if log.closed else log.begin_flush(complete=complete)
+            except OSError as error:
+                if can_continue(error):
+                    self._error = error
+                else:
+                    log.take_offline(error)
+                continue
+            if paths is not None:
+                self.logs.append((log, log.flush_target(complete=complete), paths))
+        return self.has_begun
+
+    @property
+    def has_begun(self) -> bool:
+        return not self._rest
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.logs) or not all(folder.is_written for folder in self._folders)
+
+    def run(self) -> None:
+        # The checkpoints of the previous flush; the ones of this flush are known after it has finished.
+        try:
+            for folder in self._folders:
+                folder.write_all()
+        except OSError as error:
+            self._error = error
+        for _, _, paths in self.logs:
+            try:
+                self._results.append(sync_all(paths))
+            except OSError as error:
+                self._results.append(error)
+
+    def finish(self, flushed: Callable[[float], object]) -> OSError | None:
+        """Advance the recovery points, and take logs offline whose flush has failed.
+
+        Returns the error of the logs whose flush can be repeated.
+        """
+        for result, (log, end_offset, paths) in zip(self._results, self.logs, strict=True):
+            if isinstance(result, OSError) and no_descriptors(result):
+                self._error = result
+            elif isinstance(result, OSError):
+                log.take_offline(result)
+            else:
+                log.finish_flush(end_offset)
+                if paths:
+                    flushed(result)
+        return self._error
+
+
+@dataclass(eq=False)
+class Flusher:
+    """Flushes the logs of some folders, one flush at a time.
+
+    Args:
+        logs: all logs
+        flushed: called with the logs of each flush
+    """
+
+    _logs: Iterable[FlushedLog]
+    _folders: Sequence[LogFolder]
+    _environment: Environment
+    _flushed: Callable[[Iterable[FlushedLog]], None]
+    _flushing: Flushing | None = field(init=False, default=None)
+
+    def flush(self) -> None:
+        """Force what is due to the disk. Raises OSError."""
+        self.finish()
+        self._flushing = Flushing(self._logs, self._folders, self._environment.now_ms())
+        self.finish()
+
+    def in_background(self, *, interval: bool = True, budget_ms: float = math.inf) -> bool:
+        """Flush without waiting for the disk: a later call finishes the flush.
+
+        Args:
+            interval: whether the interval of ``krammar.fsync`` is over; without it, ``flush.ms`` and complete segments
+                count
+            budget_ms: the time for writing small files, in milliseconds. While that takes longer, ``is_beginning`` is
+                true, and the next call continues.
+
+        Returns whether the previous flush has finished. Raises OSError if it failed.
+        """
+        until = time.monotonic() + budget_ms / 1000
+        finished = False
+        if self._flushing is not None and self._flushing.has_begun:
+            if self._flushing.is_alive():
+                return False
+            self.finish()
+            finished = True
+        if self._flushing is None:
+            now_ms = self._environment.now_ms()
+            self._flushing = Flushing(self._logs, self._folders, now_ms, interval=interval)
+        if self._flushing.begin(until):
+            if self._flushing.has_work:
+                self._flushing.start()
+            else:
+                self._flushing = None
+        return finished
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether ``in_background`` should be called again soon."""
+        return self._flushing is not None and not self._flushing.has_begun
+
+    def finish(self) -> None:
+        """Wait for the current flush. Raises OSError if it has failed."""
+        flushing, self._flushing = self._flushing, None
+        if flushing is None:
+            return
+        if flushing.ident is not None:
+            flushing.join()
+        else:
+            flushing.begin()
+            flushing.run()
+        error = flushing.finish(self._environment.flushed)
+        # The offsets of the other logs are as they were.
+        self._flushed(log for log, _, _ in flushing.logs)
+        if error is not None:
+            raise error
