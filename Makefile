@@ -83,6 +83,7 @@ lint: setup ## Check definitions, formatting, style, types, imports, names and l
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/architecture.py circles
 	$(BIN)/python tools/names.py
+	$(BIN)/python tools/test_rules.py
 	$(BIN)/python tools/licences.py check
 
 format: setup ## Format definitions and Python

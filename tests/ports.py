@@ -7,7 +7,7 @@ import socket
 
 
 def free_port() -> int:
-    """Choose a port that nobody listens on, outside the range that outgoing connections take theirs from."""
+    """Choose a free port, outside the range of outgoing connections."""
     while True:
         port = random.SystemRandom().randrange(11_000, 32_000)
         with socket.socket() as probe:

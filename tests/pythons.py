@@ -166,7 +166,7 @@ def _probe(path: Path) -> Python | None:
 
 
 def environment(python: Python, *, with_spark: bool) -> Path:
-    """The Python of a virtual environment that has what the tests need."""
+    """The Python of a virtual environment with the packages that the tests need."""
     project = (ROOT / "pyproject.toml").read_bytes()
     kind = "" if with_spark else "-without-spark"
     folder = ROOT / "build" / f"python-{python.version[0]}.{python.version[1]}{kind}"

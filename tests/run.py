@@ -50,7 +50,7 @@ def run(
         return code
     print("A second run, alone, of the tests that failed:", *failed, sep="\n  ", flush=True)
     plugins = [word for word in arguments if word.startswith("-ptests.")]
-    # Each of them by its name, whatever the first run selected by markers.
+    # Select each one by its name, even if the first run selected tests by markers.
     again = [*command, *plugins, "-m", "", *failed]
     code = subprocess.run(again, cwd=root, env=env, check=False).returncode
     if code == 0:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[1]
 SERVERS = "localhost:9092"  # where samples expect a broker
 
@@ -23,7 +25,7 @@ def blocks(page: str, language: str = "python", section: str = "") -> list[str]:
     return found
 
 
-def run(folder: Path, *command: str, timeout: float = 120) -> str:
+def run(folder: Path, *command: str, timeout: float = PATIENCE) -> str:
     """Run a command in ``folder``, with the programs of this environment; returns its output."""
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -39,7 +41,7 @@ def run(folder: Path, *command: str, timeout: float = 120) -> str:
     return done.stdout
 
 
-def run_python(folder: Path, *samples: str, timeout: float = 120) -> str:
+def run_python(folder: Path, *samples: str, timeout: float = PATIENCE) -> str:
     """Run samples one after the other, as one program; returns its output."""
     (folder / "sample.py").write_text("\n".join(samples), "utf-8")
     return run(folder, sys.executable, "sample.py", timeout=timeout)

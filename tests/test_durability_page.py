@@ -26,11 +26,14 @@ def test_the_tests_exist() -> None:
 
 def test_every_setting_of_flushes_is_described() -> None:
     [ignored] = [item for item in PAGE.split("\n- ") if "accepted without effect" in item]
+    described: list[str] = []
     for configs in (BROKER_CONFIGS, TOPIC_CONFIGS):
         for name, definition in configs.items():
             if "flush" in name or "fsync" in name:
+                described.append(name)
                 assert f"`{name}`" in PAGE, name
                 assert definition.effect == (f"`{name}`" not in ignored), name
+    assert {"flush.ms", "krammar.fsync"} <= set(described)
 
 
 # The columns that describe other systems.
@@ -338,6 +341,7 @@ def test_no_proof_is_of_an_old_cell() -> None:
     proved = defaultdict(set)
     for row, column in CELLS:
         proved[row].add(column)
+    assert PROOFS
     for row, groups in PROOFS.items():
         for columns, _ in groups:
             assert set(columns) <= proved[row], row

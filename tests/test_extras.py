@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from krammar.util.extras import MODULES
+from tests.support.waiting import PATIENCE
 
 _HIDE = "import sys; sys.modules.update(dict.fromkeys(sys.argv.pop(1).split()))\n"
 _ALL = " ".join(sorted({"uvloop", *(module for each in MODULES.values() for module in each)}))
@@ -22,7 +23,9 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run code without some modules."""
     command = [sys.executable, "-c", _HIDE + code, hidden, *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
 
 @pytest.fixture

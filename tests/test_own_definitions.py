@@ -1,6 +1,6 @@
 """A protocol of your own, by the steps of docs/definitions.md.
 
-The first tests run the page's own blocks, word for word, in an empty folder. The others go on with
+The first tests run the page's own blocks, word for word, in an empty folder. The others continue with
 the package that results from them.
 """
 
@@ -24,6 +24,7 @@ from krammar.wire.errors import (
     UnsupportedVersionError,
 )
 from krammar.wire.reflection import fields
+from tests.support.waiting import PATIENCE
 
 PAGE = Path(__file__).parents[1] / "docs" / "definitions.md"
 
@@ -54,7 +55,7 @@ def run(command: str, folder: Path, code: int = 0) -> str:
         env={**os.environ, "PATH": programs, "PYTHONPATH": str(folder / "src")},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert result.returncode == code, result.stdout + result.stderr

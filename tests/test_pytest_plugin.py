@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from krammar.testing import KafkaBroker
 from krammar.util.extras import MODULES
-from tests.broker.support import PATIENCE
+from tests.support.waiting import PATIENCE
 
 pytest_plugins = ["pytester"]
 
@@ -44,7 +44,7 @@ from confluent_kafka import Producer
 def send(broker, topic, value=b"one", **settings):
     producer = Producer({**broker.clients.confluent_kafka, **settings})
     producer.produce(topic, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 def values(broker, topic):
     return [record.value for record in broker.records(topic)]

@@ -1,4 +1,4 @@
-"""Which Pythons the tests are run on, and what the package says about it."""
+"""Which Pythons the tests run on, and the package's metadata about it."""
 
 from __future__ import annotations
 
@@ -100,6 +100,7 @@ def test_the_package_names_the_versions_that_are_tested() -> None:
 
 def test_what_ci_leaves_out_exists() -> None:
     """pytest accepts names for --deselect and --ignore that no test has."""
+    assert pythons.LEFT_OUT
     for left_out in pythons.LEFT_OUT:
         path, _, name = left_out.partition("::")
         files = [*(ROOT / path).glob("test_*.py")] if path.endswith("/") else [ROOT / path]

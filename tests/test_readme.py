@@ -28,6 +28,15 @@ def test_no_sample_of_the_readme_is_forgotten() -> None:
     assert (ROOT / "docs/images/pipeline.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_first_page_of_the_site(tmp_path: Path) -> None:
+    """Its Spark sample is like that of the README."""
+    page = "docs/index.md"
+    (fixture,) = blocks(page, section="Test a Kafka program")
+    (tmp_path / "test_orders.py").write_text(fixture)
+    assert "1 passed" in run(tmp_path, sys.executable, "-m", "pytest", "-q", "test_orders.py")
+    run_python(tmp_path, *blocks(page, section="Read and write messages"))
+
+
 def test_messages_in_the_readme(tmp_path: Path) -> None:
     output = run_python(tmp_path, *blocks(README, section="Kafka messages in Python"))
     assert output == "NOT_LEADER_OR_FOLLOWER True\n"

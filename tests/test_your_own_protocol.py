@@ -11,15 +11,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tests.ports import free_port
+from tests.support.waiting import PATIENCE
 
 _PAGE = Path(__file__).parents[1] / "docs" / "your-own-protocol.md"
 _BLOCK = re.compile(r'^```(\w+)(?: title="(.*?)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-_PATIENCE = 60
 
 
 @contextmanager
 def _background(command: str, expected: list[str], folder: Path) -> Iterator[None]:
-    """A command that goes on running, once it has printed what the page shows."""
+    """A command that continues to run, after it has printed the page's output."""
     process = subprocess.Popen(
         ["bash", "-c", command],
         cwd=folder,
@@ -43,7 +43,7 @@ def _background(command: str, expected: list[str], folder: Path) -> Iterator[Non
         yield
     finally:
         os.killpg(process.pid, 15)
-        process.communicate(timeout=_PATIENCE)
+        process.communicate(timeout=PATIENCE)
 
 
 def _environment() -> dict[str, str]:
@@ -91,7 +91,7 @@ def _run(command: str, folder: Path) -> list[str]:
         env=_environment(),
         capture_output=True,
         text=True,
-        timeout=_PATIENCE,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return (done.stdout + done.stderr).splitlines()

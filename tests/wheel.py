@@ -27,7 +27,7 @@ FOLDER = ROOT / "build" / "wheel"
 EXTRAS = "arrow,compiler,re2,spark,uvloop"
 # What the tests read beside krammar itself.
 COPIED = ("definitions", "docs", "examples", "tests", "README.md", "pyproject.toml")
-# Of tests with a message as parameter, only those of compiled messages.
+# If a test has a message as parameter, run it only for compiled messages.
 DEFAULT = ["-ptests.native.selection", "-n", "auto", "--dist", "loadgroup"]
 DEFAULT += ["tests/generated", "tests/wire", "tests/spark"]
 
@@ -93,7 +93,7 @@ def report(wheel: Path) -> None:
 
 
 def environment(wheel: Path) -> Path:
-    """Return the Python of a virtual environment with the wheel and what the tests need beside it."""
+    """Return the Python of a virtual environment with the wheel and the packages that the tests need."""
     folder = FOLDER / "venv"
     python = folder / "bin" / "python"
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

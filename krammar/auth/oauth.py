@@ -13,7 +13,7 @@ MECHANISM = "OAUTHBEARER"
 # A client's only answer to an error from the server (RFC 7628, section 3.2.3).
 ERROR_ANSWER = b"\x01"
 
-# The latest expiry of a token, in milliseconds since 1970: the year 9999. Responses have 64 bits for it.
+# The latest expiry of a token, in milliseconds since 1970: the year 9999. Responses use 64 bits for it.
 LATEST_MS = 253_402_300_799_999
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")

@@ -152,7 +152,7 @@ class TlsAcceptor:
         # From here on, the connection counts itself out.
 
     def finish_accepting(self) -> None:
-        """Accept no more connections; those that were accepted go on."""
+        """Accept no more connections; accepted ones continue."""
         self._closed = True
         self._loop.remove_reader(self._listening)
 

@@ -277,13 +277,36 @@ class Broker(Assembly, Closing):
             kafka_wire,
             topic_names=topic_name,
             sees=OF_THE_BROKER,
-            advance=lambda ms, members, node: self._timers_of(node).advance(ms, members=members),
+            advance=self._advance_for_rule,
         )
         if self.connections.chain is None:
             self._filter([faults])
         else:
             self.connections.chain.add_first(faults)
         return faults
+
+    @cached_property
+    def wafka_faults(self) -> Faults:
+        """The rules of faults for clients of Wafka's listeners, with the names of ``wafka_wire``:
+
+        ```python
+        broker.wafka_faults.on("Produce", topic="lines").answer(ErrorCode.UNKNOWN_SERVER_ERROR).once()
+        ```
+        """
+        import wafka_wire
+
+        from krammar.faults import Faults
+        from krammar.faults.engine import OF_THE_BROKER
+        from krammar.proxy.chain import Chain
+
+        faults = Faults(wafka_wire, sees=OF_THE_BROKER, advance=self._advance_for_rule)
+        chain = Chain(wafka_wire, [faults])
+        for node in self.nodes.values():
+            node.connections.wafka_chain = chain
+        return faults
+
+    def _advance_for_rule(self, ms: int, members: bool, node: int | None) -> None:
+        self._timers_of(node).advance(ms, members=members)
 
     @cached_property
     def metrics(self) -> Metrics:

@@ -30,6 +30,31 @@ TLS_PIECE = 256 * 1024
 LARGE_RESPONSE = 16 << 20
 
 
+class _Lost(asyncio.Transport):
+    """The transport of connections that have ended.
+
+    A TLS transport and its connection refer to each other, and would hold 40 kB until the next garbage collection.
+    """
+
+    def is_closing(self) -> bool:
+        return True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: object) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+
+LOST = _Lost()
+
+
 class ByteConnection(asyncio.BufferedProtocol, ABC):
     """The transport's side of a connection, and the work that it waits for.
 
@@ -61,7 +86,7 @@ class ByteConnection(asyncio.BufferedProtocol, ABC):
         self._paused = False  # we do not read from the socket
         self._own_memory = False  # the next bytes go into the frame's own buffer
         self._ended = False  # the client has closed its side
-        self._later: Timer | None = None  # goes on with the connection
+        self._later: Timer | None = None  # continues the connection
         self._unread_before = 0  # the value of ``unread`` at the last note_reading
         self._rest = memoryview(b"")  # of a response, once the client's connection is full
 

@@ -19,7 +19,7 @@ import kafka_wire
 from kafka_wire import ApiKey
 
 from krammar.broker import apis
-from krammar.broker.byte_connection import WRITE_HIGH_WATER, ByteConnection
+from krammar.broker.byte_connection import LOST, WRITE_HIGH_WATER, ByteConnection
 from krammar.broker.errors import CloseConnection
 from krammar.broker.session import Session
 from krammar.broker.slices import SLICE_SECONDS, InThread, Progress, Steps, advance
@@ -123,13 +123,14 @@ class Connection(ByteConnection):
             session.principal = principal_of(transport)
         self.last_active = self.timers.loop.time()
         self.connections.open.add(self)
-        if self.connections.chain is not None:
-            self._filter(self.connections.chain)
+        if self._chain is not None:
+            self._filter(self._chain)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.remove(self)
         if self._counted_as is not None:
             self.connections.admission.leave(self.listener, self._counted_as)
+        self.transport = LOST
         # The current request continues: a member that is joining a group stays in it until its session
         # times out. The response is dropped.
         self._hurry()
@@ -213,20 +214,28 @@ class Connection(ByteConnection):
         if is_over and event.api_key not in apis.HANDSHAKE:
             raise CloseConnection("the login has expired")
         session.client_id = event.header.client_id
-        if self._filtered is None and self.connections.chain is not None:
-            self._filter(self.connections.chain)  # faults came after the connection
+        self._serve(event)
+
+    def _serve(self, event: RequestReceived) -> None:
+        """Let the filters and the handler answer."""
+        if self._filtered is None and self._chain is not None:
+            self._filter(self._chain)  # faults came after the connection
         if self._filtered is None:
             self.handle(event, event.request)
         else:
             self._filtered.request(event)
 
+    @property
+    def _chain(self) -> Chain | None:
+        """The filters of this protocol."""
+        return self.connections.chain
+
     def _filter(self, chain: Chain) -> None:
         """Run filters over requests and responses from now on."""
         from krammar.broker.filtered import Filtered
 
-        if self.listener.kafka:
-            self._filtered = Filtered(chain, self)
-            self._filtered.opened()
+        self._filtered = Filtered(chain, self)
+        self._filtered.opened()
 
     def handle(self, event: RequestReceived, request: Any) -> None:
         """Let the handler answer."""

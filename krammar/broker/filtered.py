@@ -129,7 +129,7 @@ class Filtered:
             elif isinstance(settled.answer, Silence):
                 self._silent = True
                 self._served.wire.skip_response(event)
-            elif work.silent or (work.has_acks and event.request.acks == 0):
+            elif work.silent or getattr(event.request, "acks", None) == 0:  # Kafka's and Wafka's
                 self._current = None
                 self._served.answer(event, None)
             else:

@@ -78,7 +78,7 @@ class Server:
         return host, port
 
     def refuse(self) -> None:
-        """Stop listening, so that new connections are refused. Open connections go on."""
+        """Stop listening, so that new connections are refused. Open connections continue."""
         for server in self._servers:
             server.close()
         self._servers.clear()

@@ -88,7 +88,7 @@ class Cluster(Broker):
         self._run(kill())
 
     def refuse_connections(self, *node_ids: int) -> None:
-        """Let nodes refuse new connections, until ``heal``. Open connections go on.
+        """Let nodes refuse new connections, until ``heal``. Open connections continue.
 
         Raises:
             ValueError: the cluster has no such node.

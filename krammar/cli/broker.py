@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from krammar.cli.options import examples, key_values
+from krammar.cli.options import FOLDER, INPUT_FILE, examples, key_values
 
 MOST_NODES = 100
 
@@ -26,12 +26,10 @@ MOST_NODES = 100
         "krammar broker --data-dir data --protocol wafka --port 9095 --kafka-port 9092",
     )
 )
-@click.argument(
-    "properties", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
-)
+@click.argument("properties", type=INPUT_FILE, required=False)
 @click.option(
     "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Folder for logs and metadata (log.dirs). A new folder is created.",
 )
 @click.option(
@@ -62,7 +60,7 @@ MOST_NODES = 100
 )
 @click.option(
     "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=INPUT_FILE,
     help="Another way to give PROPERTIES.",
 )
 @click.option(
@@ -99,10 +97,17 @@ MOST_NODES = 100
 @click.option(
     "--faults",
     "faults_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=INPUT_FILE,
     metavar="FILE",
     help="Apply the rules of FILE: answer errors, drop connections, delay and change messages. The exit "
     "code is 1 if a fault fires less often than FILE expects.",
+)
+@click.option(
+    "--wafka-faults",
+    "wafka_faults_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The same for clients of Wafka's listeners.",
 )
 @click.option(
     "--control",
@@ -126,6 +131,7 @@ def broker(
     metrics: str | None,
     log_format: str,
     faults_file: Path | None,
+    wafka_faults_file: Path | None,
     control: int | None,
 ) -> None:
     """Run a Kafka-compatible broker with a single node, or with several for tests.
@@ -173,7 +179,12 @@ def broker(
         settings = BrokerConfig.from_properties(source if source is not None else "", overrides)
         raise_open_files()
         broker = (Broker if nodes == 1 else Cluster)(settings, nodes=nodes)
-        expected = [] if faults_file is None else read_faults(broker.faults, faults_file)
+        rules = []
+        if faults_file is not None:
+            rules.append((broker.faults, read_faults(broker.faults, faults_file)))
+        if wafka_faults_file is not None:
+            faults = broker.wafka_faults
+            rules.append((faults, read_faults(faults, wafka_faults_file, "--wafka-faults")))
         if log_format == "json":
             from krammar.util.json_logs import JsonFormatter
 
@@ -191,7 +202,8 @@ def broker(
         raise click.UsageError(str(error)) from None
     except BrokerError as error:
         raise click.ClickException(str(error)) from None
-    if faults_file is not None and not report(broker.faults, expected):
+    reports = [report(faults, expected) for faults, expected in rules]
+    if not all(reports):
         sys.exit(1)
 
 

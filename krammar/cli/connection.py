@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krammar.cli.options import key_values
+from krammar.cli.options import INPUT_FILE, key_values
 from krammar.cli.output import one_line
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def connects(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             click.option(
                 *names,
                 "file",
-                type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                type=INPUT_FILE,
                 help="A properties file of client settings.",
             ),
             click.option(

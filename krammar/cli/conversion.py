@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from krammar.cli.options import examples, key_values
+from krammar.cli.options import FOLDER, SOURCE, examples, key_values
 from krammar.cli.output import quantity
-from krammar.cli.reporting import (
-    FOLDER,
-    SOURCE,
-    all_files_option,
-    format_option,
-    misuse,
-    report,
-    say,
-)
+from krammar.cli.reporting import all_files_option, format_option, misuse, report, say
 
 if TYPE_CHECKING:
     from krammar.compiler.guide import Answers

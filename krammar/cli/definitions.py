@@ -10,17 +10,9 @@ from pathlib import Path
 import click
 
 from krammar.cli.faults import check_faults
-from krammar.cli.options import examples, package_option
+from krammar.cli.options import FOLDER, SOURCE, examples, package_option
 from krammar.cli.output import quantity
-from krammar.cli.reporting import (
-    FOLDER,
-    SOURCE,
-    all_files_option,
-    format_option,
-    misuse,
-    report,
-    say,
-)
+from krammar.cli.reporting import all_files_option, format_option, misuse, report, say
 
 
 @click.command(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from krammar.cli.options import examples
-from krammar.cli.reporting import SOURCE, all_files_option, format_option, misuse, report
+from krammar.cli.options import INPUT_FILE, SOURCE, examples
+from krammar.cli.reporting import all_files_option, format_option, misuse, report
 
 if TYPE_CHECKING:
     from krammar.compiler import ir
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--accepted",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=INPUT_FILE,
     metavar="FILE",
     help="A file of accepted changes. Each line is `rule: message`, with `*` for any text.",
 )

@@ -235,7 +235,7 @@ def _spark_home() -> Path | None:
 
 
 def _probe(python: str) -> dict[str, Any]:
-    """Return what a Python says of krammar."""
+    """Return what a Python interpreter reports about krammar."""
     try:
         # Not from this folder, which Spark's workers do not import from.
         done = subprocess.run(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from krammar.util.diagnostics import Diagnostics
 
 
-def read_faults(faults: Faults, path: Path) -> list[Expected]:
+def read_faults(faults: Faults, path: Path, option: str = "--faults") -> list[Expected]:
     """Add the rules of a file; return what it expects of them. Ends the program after diagnostics."""
     from krammar.faults.file import FaultsFileError, read_rules
 
@@ -24,7 +24,7 @@ def read_faults(faults: Faults, path: Path) -> list[Expected]:
         click.echo(str(error), err=True)
         sys.exit(1)
     except OSError as error:
-        raise click.UsageError(f"--faults: {error}") from error
+        raise click.UsageError(f"{option}: {error}") from error
 
 
 def check_faults(path: Path, package: str, diagnostics: Diagnostics) -> int:

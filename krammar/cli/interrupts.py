@@ -1,4 +1,4 @@
-"""Delays Ctrl-C to places where a verb can stop and still report what it has done."""
+"""Delays Ctrl-C until a verb can stop and still report what it has done."""
 
 from __future__ import annotations
 

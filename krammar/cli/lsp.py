@@ -25,7 +25,8 @@ def lsp(stdio: bool, log_file: str | None) -> None:
     """
     import logging
 
-    from krammar.lsp.server import create_server, is_defect
+    from krammar.lsp.documents import is_defect
+    from krammar.lsp.server import create_server
 
     # Editors show what a server writes to standard error, so only errors go there.
     handler = logging.FileHandler(log_file) if log_file else logging.StreamHandler()

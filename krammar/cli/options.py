@@ -5,10 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
 
 import click
+
+# The types of arguments and options that are paths.
+INPUT_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+OUTPUT_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
+SOURCE = click.Path(exists=True, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 def examples(*lines: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krammar.cli.options import examples, find_packages_here
+from krammar.cli.options import INPUT_FILE, examples, find_packages_here
 
 if TYPE_CHECKING:
     from krammar.proxy import Proxy
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
         "krammar proxy --upstream broker:9092 --listen 0.0.0.0:9093 --refuse-unknown",
     )
 )
-@click.argument(
-    "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
-)
+@click.argument("file", type=INPUT_FILE, required=False)
 @click.option(
     "--upstream",
     metavar="HOST:PORT[,…]",

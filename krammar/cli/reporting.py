@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,9 +13,6 @@ from krammar.cli.output import quantity
 
 if TYPE_CHECKING:
     from krammar.util.diagnostics import Diagnostics
-
-SOURCE = click.Path(exists=True, path_type=Path)
-FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 def format_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krammar.cli.options import examples, package_option, protocol_package
+from krammar.cli.options import INPUT_FILE, OUTPUT_FILE, examples, package_option, protocol_package
 
 if TYPE_CHECKING:
     from krammar.proxy.addresses import Address
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
         "krammar tap orders.tap --pcap orders.pcapng              # for Wireshark",
     )
 )
-@click.argument(
-    "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=False
-)
+@click.argument("file", type=INPUT_FILE, required=False)
 @click.option(
     "--listen",
     multiple=True,
@@ -60,7 +58,7 @@ if TYPE_CHECKING:
 @click.option("-q", "--quiet", is_flag=True, help="Print only frames with a problem.")
 @click.option(
     "--save",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=OUTPUT_FILE,
     metavar="FILE",
     help="Store the frames in a capture, including passwords. An older capture in FILE is replaced.",
 )
@@ -91,13 +89,13 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--html",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=OUTPUT_FILE,
     metavar="OUT",
     help="Write the capture FILE as the same page in one self-contained file, instead of printing it.",
 )
 @click.option(
     "--pcap",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    type=OUTPUT_FILE,
     metavar="OUT",
     help="Write the capture FILE as pcapng, which Wireshark reads, instead of printing it.",
 )
@@ -117,14 +115,14 @@ if TYPE_CHECKING:
 @click.option(
     "--faults",
     "faults_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=INPUT_FILE,
     metavar="FILE",
     help="Apply the rules of FILE: answer errors, drop connections, delay and change messages.",
 )
 @click.option(
     "--tls",
     "tls_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=INPUT_FILE,
     metavar="FILE",
     help="Use the settings of FILE for TLS: the tables [clients] and [brokers], as in a file of krammar proxy.",
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from krammar.cli.options import examples, standard_input
+from krammar.cli.options import FOLDER, examples, standard_input
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _PASSWORD_VARIABLE = "KRAMMAR_PASSWORD"
@@ -17,7 +17,7 @@ _PASSWORD_VARIABLE = "KRAMMAR_PASSWORD"
 _data_dir = click.option(
     "--data-dir",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     metavar="DIR",
     help="The broker's folder (metadata.log.dir, or the first of log.dirs).",
 )

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import kafka_wire as kw
 
 from krammar.client.cluster import Cluster
-from krammar.client.connection import ByVersion
+from krammar.client.configs import Config, alter_configs, describe_configs
 from krammar.client.deadline import Deadline
 from krammar.client.errors import ClientError, kafka_error, raise_code
+from krammar.client.in_flight import ByVersion
 from krammar.client.metadata import Node, Topic, TopicPartition
-from krammar.client.offsets import At, group_topics
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """A setting of a topic or broker.
-
-    ``value``       None if the value is secret or not set
-    ``source``      which configuration contains the value
-    ``is_default``  whether the value was not set for this topic or broker itself
-    """
-
-    name: str
-    value: str | None
-    source: kw.ConfigSource | int
-    read_only: bool
-    sensitive: bool
-    is_default: bool
+from krammar.client.offsets import delete_records
+from krammar.client.routing import call_controller
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +102,7 @@ class Admin:
         )
         request = kw.CreateTopicsRequest(
             topics=[topic],
-            timeout_ms=_broker_timeout(self._cluster, deadline),
+            timeout_ms=self._cluster.broker_timeout_ms(deadline),
             validate_only=validate_only,
         )
         lost: list[ClientError] = []
@@ -132,7 +117,7 @@ class Admin:
         # Version 4 added the broker's defaults for both numbers.
         defaults = not assignments and -1 in (partitions, replication_factor)
         low = 4 if defaults else 1
-        self._cluster.call_controller(request, deadline, check, low=low, lost=lost)
+        call_controller(self._cluster, request, deadline, check, low=low, lost=lost)
         if validate_only:
             return Topic(name)
         self._cluster.metadata.outdate([name])
@@ -160,7 +145,7 @@ class Admin:
         deadline = self._cluster.deadline(f"deleting topic {name}", timeout_ms)
 
         def build(version: int) -> kw.DeleteTopicsRequest:
-            limit = _broker_timeout(self._cluster, deadline)
+            limit = self._cluster.broker_timeout_ms(deadline)
             if version < 6:
                 return kw.DeleteTopicsRequest(topic_names=[name], timeout_ms=limit)
             topic = kw.DeleteTopicsRequest.DeleteTopicState(name=name)
@@ -175,7 +160,7 @@ class Admin:
                     continue
                 raise_code(t.error_code, f"topic {name}", t.error_message)
 
-        self._cluster.call_controller(request, deadline, check, lost=lost)
+        call_controller(self._cluster, request, deadline, check, lost=lost)
         self._cluster.metadata.forget(name)
 
     def create_partitions(
@@ -206,14 +191,14 @@ class Admin:
             name=name, count=count, assignments=places
         )
         request = kw.CreatePartitionsRequest(
-            topics=[topic], timeout_ms=_broker_timeout(self._cluster, deadline)
+            topics=[topic], timeout_ms=self._cluster.broker_timeout_ms(deadline)
         )
 
         def check(response: Any) -> None:
             for result in response.results:
                 raise_code(result.error_code, f"topic {name}", result.error_message)
 
-        self._cluster.call_controller(request, deadline, check)
+        call_controller(self._cluster, request, deadline, check)
         self._cluster.metadata.outdate([name])
 
     def delete_records(
@@ -231,36 +216,9 @@ class Admin:
             OffsetOutOfRange: a log does not have the offset.
             PolicyViolation: the topic's records cannot be deleted.
         """
-        deadline = self._cluster.deadline("deleting records", timeout_ms)
-
-        def request(group: dict[TopicPartition, int]) -> kw.DeleteRecordsRequest:
-            return kw.DeleteRecordsRequest(
-                topics=[
-                    kw.DeleteRecordsRequest.DeleteRecordsTopic(
-                        name=name,
-                        partitions=[
-                            kw.DeleteRecordsRequest.DeleteRecordsPartition(
-                                partition_index=at.partition, offset=group[at]
-                            )
-                            for at in partitions
-                        ],
-                    )
-                    for name, partitions in group_topics(group).items()
-                ],
-                timeout_ms=_broker_timeout(self._cluster, deadline),
-            )
-
-        def answers(response: Any) -> Iterator[tuple[TopicPartition, int, int]]:
-            for topic in response.topics:
-                for p in topic.partitions:
-                    at = TopicPartition(topic.name, p.partition_index)
-                    yield at, p.error_code, p.low_watermark
-
         wanted = {TopicPartition(*at): int(offset) for at, offset in before.items()}
-        for at, offset in wanted.items():
-            if offset < 0 and offset != At.LATEST:
-                raise ValueError(f"{at}: offset {offset} is negative")
-        return self._cluster.by_leader(wanted, deadline, request=request, answers=answers)
+        deadline = self._cluster.deadline("deleting records", timeout_ms)
+        return delete_records(self._cluster, wanted, deadline)
 
     # Settings.
 
@@ -270,58 +228,13 @@ class Admin:
         Raises:
             UnknownTopicOrPartition: the topic does not exist.
         """
-        return self._configs(kw.ConfigResourceType.TOPIC, name, timeout_ms)
+        return describe_configs(self._cluster, kw.ConfigResourceType.TOPIC, name, timeout_ms)
 
     def broker_configs(self, node_id: int, *, timeout_ms: float | None = None) -> dict[str, Config]:
         """Return a broker's settings by name."""
-        return self._configs(kw.ConfigResourceType.BROKER, str(node_id), timeout_ms)
-
-    def _configs(
-        self, kind: kw.ConfigResourceType, name: str, timeout_ms: float | None
-    ) -> dict[str, Config]:
-        deadline = self._cluster.deadline(f"describing the settings of {name}", timeout_ms)
-        resource = kw.DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=kind, resource_name=name, configuration_keys=None
+        return describe_configs(
+            self._cluster, kw.ConfigResourceType.BROKER, str(node_id), timeout_ms
         )
-
-        def check(response: Any) -> None:
-            for result in response.results:
-                raise_code(result.error_code, f"settings of {name}", result.error_message)
-
-        node_id = self._owner(kind, name, deadline)
-        response = self._cluster.call(
-            kw.DescribeConfigsRequest(resources=[resource]),
-            deadline,
-            node_id=node_id,
-            low=1,
-            check=check,
-        )
-        own = (
-            kw.ConfigSource.TOPIC_CONFIG
-            if kind == kw.ConfigResourceType.TOPIC
-            else kw.ConfigSource.DYNAMIC_BROKER_CONFIG
-        )
-        return {
-            c.name: Config(
-                c.name,
-                c.value,
-                c.config_source,
-                c.read_only,
-                c.is_sensitive,
-                c.config_source != own,
-            )
-            for result in response.results
-            for c in result.configs
-        }
-
-    def _owner(self, kind: kw.ConfigResourceType, name: str, deadline: Deadline) -> int | None:
-        """Return the broker that must handle a request for settings; None means any."""
-        if kind != kw.ConfigResourceType.BROKER or not name:
-            return None
-        node_id = int(name)
-        if node_id not in self._cluster.metadata.nodes:
-            self._cluster.refresh([], deadline)
-        return node_id
 
     def alter_topic_configs(
         self, name: str, changes: Mapping[str, str | None], *, timeout_ms: float | None = None
@@ -334,7 +247,7 @@ class Admin:
         Raises:
             InvalidConfig: a setting is unknown or invalid.
         """
-        self._alter(kw.ConfigResourceType.TOPIC, name, changes, timeout_ms)
+        alter_configs(self._cluster, kw.ConfigResourceType.TOPIC, name, changes, timeout_ms)
 
     def alter_broker_configs(
         self,
@@ -353,41 +266,7 @@ class Admin:
             InvalidConfig: a setting is unknown, invalid, or cannot be changed while the broker runs.
         """
         name = "" if node_id is None else str(node_id)
-        self._alter(kw.ConfigResourceType.BROKER, name, changes, timeout_ms)
-
-    def _alter(
-        self,
-        kind: kw.ConfigResourceType,
-        name: str,
-        changes: Mapping[str, str | None],
-        timeout_ms: float | None,
-    ) -> None:
-        deadline = self._cluster.deadline(f"changing the settings of {name}", timeout_ms)
-        resource = kw.IncrementalAlterConfigsRequest.AlterConfigsResource(
-            resource_type=kind,
-            resource_name=name,
-            configs=[
-                kw.IncrementalAlterConfigsRequest.AlterableConfig(
-                    name=key,
-                    config_operation=(
-                        kw.AlterConfigOp.DELETE if value is None else kw.AlterConfigOp.SET
-                    ),
-                    value=value,
-                )
-                for key, value in changes.items()
-            ],
-        )
-
-        def check(response: Any) -> None:
-            for result in response.responses:
-                raise_code(result.error_code, f"settings of {name}", result.error_message)
-
-        request = kw.IncrementalAlterConfigsRequest(resources=[resource])
-        node_id = self._owner(kind, name, deadline)
-        if node_id is None:
-            self._cluster.call_controller(request, deadline, check)
-        else:
-            self._cluster.call(request, deadline, node_id=node_id, check=check)
+        alter_configs(self._cluster, kw.ConfigResourceType.BROKER, name, changes, timeout_ms)
 
     # The cluster.
 
@@ -397,7 +276,7 @@ class Admin:
 
         def attempt() -> ClusterDescription:
             connection = self._cluster.any(deadline)
-            if not connection.has(kw.DescribeClusterRequest, 0):  # Kafka before 2.8
+            if not connection.versions.has(kw.DescribeClusterRequest, 0):  # Kafka before 2.8
                 self._cluster.refresh([], deadline)
                 known = self._cluster.metadata
                 return ClusterDescription(
@@ -450,8 +329,3 @@ class Admin:
                     )
                 )
         return found
-
-
-def _broker_timeout(cluster: Cluster, deadline: Deadline) -> int:
-    """Return how long a broker may take for a request, in milliseconds."""
-    return min(cluster.settings.request_timeout_ms, max(1, deadline.left_ms))

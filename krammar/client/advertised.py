@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from krammar.client.connection import Address, Connection
+from krammar.client.connection import Connection
 from krammar.client.errors import AdvertisedAddressError, TransportError
+from krammar.client.transport import Address
 from krammar.util.sockets import address_text
 
 # How long a client tries, in seconds. A broker that has just started may answer before its name is published.

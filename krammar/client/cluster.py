@@ -3,43 +3,31 @@
 from __future__ import annotations
 
 import random
-import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from kafka_wire import CoordinatorType, ErrorCode, FindCoordinatorRequest, MetadataRequest
+from kafka_wire import ErrorCode, MetadataRequest
 
 from krammar.client.advertised import AdvertisedAddresses
-from krammar.client.connection import (
-    Address,
-    ByVersion,
-    Connection,
-    RequestInFlight,
-    wait,
-)
+from krammar.client.connection import Connection, wait
 from krammar.client.deadline import Backoff, Deadline
 from krammar.client.errors import (
-    AdvertisedAddressError,
     ClientError,
-    KafkaError,
     StateError,
     TransportError,
     UnreachableError,
-    describe,
     kafka_error,
 )
-from krammar.client.metadata import Metadata, Node, Partition, Topic, TopicPartition
+from krammar.client.in_flight import RequestInFlight
+from krammar.client.metadata import Metadata, Partition, Topic, TopicPartition
+from krammar.client.probe import is_refusal
 from krammar.client.settings import Settings
 from krammar.client.tls import client_context
+from krammar.client.transport import Address
 from krammar.util.sockets import address_text
 
 T = TypeVar("T")
-V = TypeVar("V")
-
-# Errors after which the coordinator must be looked up again.
-_OTHER_COORDINATOR = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-_KIND = {CoordinatorType.GROUP: "group", CoordinatorType.TRANSACTION: "transactional id"}
 
 
 class Cluster:
@@ -57,7 +45,6 @@ class Cluster:
         self._failed: dict[Address, float] = {}
         self._advertised = AdvertisedAddresses()
         self.reached = False  # whether any connection was ever established
-        self._coordinators: dict[tuple[int, str], int] = {}
         self._closed = False
 
     def close(self) -> None:
@@ -73,6 +60,10 @@ class Cluster:
         """Return the deadline ``timeout_ms`` from now; the default is ``default.api.timeout.ms``."""
         limit = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return Deadline(limit, doing)
+
+    def broker_timeout_ms(self, deadline: Deadline) -> int:
+        """Return how long a broker may take for a request."""
+        return min(self.settings.request_timeout_ms, max(1, deadline.left_ms))
 
     def backoff(self) -> Backoff:
         """Return new pauses with the settings ``retry.backoff.ms`` and ``retry.backoff.max.ms``."""
@@ -135,10 +126,8 @@ class Cluster:
         try:
             connection = self._open(address, deadline)
         except TransportError as error:
-            known = [(each.host, each.port) for each in self.metadata.nodes.values()]
-            self._advertised.failed(
-                address, error, began, advertised=known, connections=self.connections
-            )
+            known, open_ = self._known_addresses(), self.connections
+            self._advertised.failed(address, error, began, advertised=known, connections=open_)
             raise
         self._advertised.reached = True
         return connection
@@ -160,7 +149,7 @@ class Cluster:
             connection.renew_login(deadline)
             if connection.usable:
                 return connection
-        known: list[Address] = [(n.host, n.port) for n in self.metadata.nodes.values()]
+        known = self._known_addresses()
         random.shuffle(known)
         candidates = list(dict.fromkeys([*known, *self.settings.bootstrap_servers]))
         candidates.sort(key=lambda address: self._failed.get(address, 0.0))
@@ -174,8 +163,11 @@ class Cluster:
             except TransportError as error:
                 name = address_text(address)
                 tried[name] = str(error).removeprefix(f"{name}: ")
-                retriable = retriable or not _is_refusal(error)
+                retriable = retriable or not is_refusal(error)
         raise UnreachableError(tried, retriable=retriable)
+
+    def _known_addresses(self) -> list[Address]:
+        return [(node.host, node.port) for node in self.metadata.nodes.values()]
 
     # Requests.
 
@@ -247,71 +239,14 @@ class Cluster:
 
         return self.retrying(deadline, attempt)
 
-    def call_controller(
-        self,
-        request: Any,
-        deadline: Deadline,
-        check: Callable[[Any], None] | None = None,
-        *,
-        low: int = 0,
-        high: int = 32767,
-        lost: list[ClientError] | None = None,
-    ) -> Any:
-        """Send a request to the controller, or to the broker that metadata names as such.
-
-        A topic that the controller does not know does not exist, so UnknownTopicOrPartition is not retried.
-
-        Args:
-            check: raises the error that a response contains.
-            lost: receives the errors of attempts that the controller may have processed.
-        """
-
-        def attempt() -> Any:
-            controller = self.metadata.controller_id
-            if controller not in self.metadata.nodes:
-                self._refresh_once([], deadline, auto_create=False)
-                controller = self.metadata.controller_id
-            try:
-                connection = (
-                    self.node(controller, deadline) if controller >= 0 else self.any(deadline)
-                )
-                pending = self.send(connection, request, deadline, low=low, high=high)
-            except ClientError as error:
-                self._other_controller(controller, error)
-                raise
-            try:
-                response = self.wait_for(pending, deadline)
-            except ClientError as error:
-                self._other_controller(controller, error)
-                if lost is not None:
-                    lost.append(error)
-                raise
-            try:
-                if check is not None:
-                    check(response)
-            except KafkaError as error:
-                self._other_controller(controller, error)
-                if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    return error
-                raise
-            return response
-
-        result = self.retrying(deadline, attempt)
-        if isinstance(result, KafkaError):
-            raise result
-        return result
-
-    def _other_controller(self, node_id: int, error: ClientError) -> None:
-        if error.retriable:
-            self.metadata.controller_id = -1
-            if isinstance(error, TransportError):
-                self.metadata.nodes.pop(node_id, None)
-
     # Metadata.
 
-    def _refresh_once(
-        self, names: Iterable[str] | None, deadline: Deadline, *, auto_create: bool
+    def refresh_once(
+        self, names: Iterable[str] | None, deadline: Deadline, *, auto_create: bool | None
     ) -> list[Topic]:
+        """Request metadata as ``refresh`` does, but without retries."""
+        if auto_create is None:
+            auto_create = self.settings.allow_auto_create_topics
         connection = self.any(deadline)
         topics = None if names is None else [MetadataRequest.Topic(name=name) for name in names]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=auto_create)
@@ -332,7 +267,6 @@ class Cluster:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
-        self._coordinators.clear()
 
     def refresh(
         self, names: Iterable[str] | None, deadline: Deadline, *, auto_create: bool | None = None
@@ -345,15 +279,9 @@ class Cluster:
                 ``allow.auto.create.topics``.
         """
         names = None if names is None else list(names)
-        create = self.settings.allow_auto_create_topics if auto_create is None else auto_create
         return self.retrying(
-            deadline, lambda: self._refresh_once(names, deadline, auto_create=create)
+            deadline, lambda: self.refresh_once(names, deadline, auto_create=auto_create)
         )
-
-    def _is_fresh(self, name: str) -> bool:
-        read_at = self.metadata.read_at.get(name)
-        limit = self.settings.metadata_max_age_ms / 1000
-        return read_at is not None and time.monotonic() - read_at < limit
 
     def update_topics(
         self, names: Iterable[str], deadline: Deadline, *, auto_create: bool | None = None
@@ -364,10 +292,10 @@ class Cluster:
             TransportError: the brokers cannot be reached.
             KafkaError: a topic has an error that is not retriable.
         """
-        stale = [name for name in dict.fromkeys(names) if not self._is_fresh(name)]
+        limit = self.settings.metadata_max_age_ms
+        stale = [n for n in dict.fromkeys(names) if not self.metadata.is_fresh(n, limit)]
         if stale:
-            create = self.settings.allow_auto_create_topics if auto_create is None else auto_create
-            for topic in self._refresh_once(stale, deadline, auto_create=create):
+            for topic in self.refresh_once(stale, deadline, auto_create=auto_create):
                 if topic.error is not None and not topic.error.retriable:
                     raise topic.error
 
@@ -379,11 +307,8 @@ class Cluster:
         """
 
         def attempt() -> Topic:
-            if not self._is_fresh(name):
-                create = (
-                    self.settings.allow_auto_create_topics if auto_create is None else auto_create
-                )
-                for topic in self._refresh_once([name], deadline, auto_create=create):
+            if not self.metadata.is_fresh(name, self.settings.metadata_max_age_ms):
+                for topic in self.refresh_once([name], deadline, auto_create=auto_create):
                     if topic.error is not None:
                         raise topic.error
             found = self.metadata.topics.get(name)
@@ -408,166 +333,6 @@ class Cluster:
             raise kafka_error(ErrorCode.LEADER_NOT_AVAILABLE, str(at))
         return found
 
-    # Several partitions at once.
-
-    def by_leader(
-        self,
-        wanted: Mapping[TopicPartition, V],
-        deadline: Deadline,
-        *,
-        request: Callable[[dict[TopicPartition, V]], Any],
-        answers: Callable[[Any], Iterable[tuple[TopicPartition, int, T]]],
-        low: int = 0,
-        high: int = 32767,
-    ) -> dict[TopicPartition, T]:
-        """Ask the leaders of all partitions at the same time, until each partition has a result.
-
-        Args:
-            wanted: an argument of ``request`` for each partition.
-            request: builds the request for the partitions of one leader.
-            answers: yields partition, error code and result from a response.
-
-        Raises:
-            ClientError: the first error that is not retriable.
-        """
-        left = dict(wanted)
-        results: dict[TopicPartition, T] = {}
-        backoff = self.backoff()
-        while left:
-            error = self._ask_leaders(left, results, deadline, request, answers, low, high)
-            if error is not None:
-                self.metadata.outdate({at.topic for at in left})
-                backoff.pause(deadline, error)
-        return results
-
-    def _ask_leaders(
-        self,
-        left: dict[TopicPartition, V],
-        results: dict[TopicPartition, T],
-        deadline: Deadline,
-        request: Callable[[dict[TopicPartition, V]], Any],
-        answers: Callable[[Any], Iterable[tuple[TopicPartition, int, T]]],
-        low: int,
-        high: int,
-    ) -> ClientError | None:
-        """Ask each leader once, and move partitions with a result from ``left`` to ``results``.
-
-        Returns the error of a partition that is still left, if any.
-        """
-        failure: ClientError | None = None
-        try:
-            self.update_topics((at.topic for at in left), deadline)
-        except ClientError as error:
-            if not error.retriable:
-                raise
-            return error
-        groups: dict[int, dict[TopicPartition, V]] = {}
-        for at, value in left.items():
-            try:
-                groups.setdefault(self.partition(at).leader, {})[at] = value
-            except ClientError as error:
-                failure = error
-        pending = []
-        for leader, group in groups.items():
-            try:
-                connection = self.node(leader, deadline)
-                pending.append(self.send(connection, request(group), deadline, low=low, high=high))
-            except AdvertisedAddressError:
-                raise
-            except TransportError as error:
-                failure = error
-        for sent in pending:
-            try:
-                response = self.wait_for(sent, deadline)
-            except TransportError as error:
-                failure = error
-                continue
-            for at, code, result in answers(response):
-                if not code:
-                    results[at] = result
-                    left.pop(at, None)
-                else:
-                    refused = kafka_error(code, str(at))
-                    if not refused.retriable:
-                        raise refused
-                    failure = refused
-        if left and failure is None:
-            failure = TransportError("cluster", f"no answer for {', '.join(map(str, left))}")
-        return failure
-
-    # Coordinators.
-
-    def coordinator(self, kind: CoordinatorType, key: str, deadline: Deadline) -> int:
-        """Return the id of the broker that coordinates a group or a transactional id; it is cached."""
-        known = self._coordinators.get((kind, key))
-        if known is not None and known in self.metadata.nodes:
-            return known
-        connection = self.any(deadline)
-
-        def build(version: int) -> FindCoordinatorRequest:
-            if version < 4:
-                return FindCoordinatorRequest(key=key, key_type=kind)
-            return FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-
-        request = ByVersion(FindCoordinatorRequest, build)
-        low = 0 if kind == CoordinatorType.GROUP else 1
-        found = self.wait_for(self.send(connection, request, deadline, low=low, high=5), deadline)
-        for answer in found.coordinators:
-            if answer.key == key:
-                found = answer
-        if found.error_code:
-            raise kafka_error(
-                found.error_code,
-                describe(f"coordinator of {_KIND[kind]} {key}", found.error_message),
-            )
-        self.metadata.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
-        self._coordinators[kind, key] = found.node_id
-        return int(found.node_id)
-
-    def forget_coordinator(self, kind: CoordinatorType, key: str) -> None:
-        """Look the coordinator up again before its next use."""
-        self._coordinators.pop((kind, key), None)
-
-    def call_coordinator(
-        self,
-        kind: CoordinatorType,
-        key: str,
-        request: Any,
-        deadline: Deadline,
-        check: Callable[[Any], None],
-        *,
-        low: int = 0,
-        high: int = 32767,
-    ) -> Any:
-        """Send a request to a coordinator; after retriable errors, retry with the current coordinator.
-
-        Args:
-            check: raises the error that a response contains.
-        """
-
-        def attempt() -> Any:
-            try:
-                connection = self.node(self.coordinator(kind, key, deadline), deadline)
-                pending = self.send(connection, request, deadline, low=low, high=high)
-                response = self.wait_for(pending, deadline)
-                check(response)
-            except ClientError as error:
-                code = getattr(error, "code", None)
-                if isinstance(error, TransportError) or code in _OTHER_COORDINATOR:
-                    self.forget_coordinator(kind, key)
-                raise
-            return response
-
-        return self.retrying(deadline, attempt)
-
     def features(self, deadline: Deadline) -> dict[str, int]:
         """Return the levels of the cluster's finalized features (KIP-584)."""
-        return self.retrying(deadline, lambda: self.any(deadline).features)
-
-
-def _is_refusal(error: TransportError) -> bool:
-    """Return whether no server listens at an address, or its host name does not exist."""
-    cause = error.__cause__
-    if isinstance(cause, socket.gaierror):
-        return cause.errno == socket.EAI_NONAME
-    return isinstance(cause, ConnectionRefusedError)
+        return self.retrying(deadline, lambda: self.any(deadline).versions.features)

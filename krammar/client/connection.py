@@ -8,18 +8,14 @@ cannot prevent the client from writing.
 from __future__ import annotations
 
 import selectors
-import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any
 
 import kafka_wire
-from kafka_wire import ApiVersionsRequest, ErrorCode
 
-from krammar import __version__
 from krammar.client.deadline import Deadline
 from krammar.client.errors import (
     AuthenticationError,
@@ -27,69 +23,26 @@ from krammar.client.errors import (
     DeadlineError,
     ProtocolError,
     TransportError,
-    UnsupportedError,
-    kafka_error,
 )
+from krammar.client.in_flight import ByVersion, RequestInFlight
 from krammar.client.login import log_in, obtain_token
 from krammar.client.probe import requires_login, wrong_protocol
 from krammar.client.settings import Settings
 from krammar.client.tls import handshake_failure
+from krammar.client.transport import Address, Transport, connect
+from krammar.client.versions import BrokerVersions
 from krammar.util.sockets import address_text
 from krammar.wire.connection import ClientConnection, ResponseError, ResponseReceived
 from krammar.wire.errors import WireError
 from krammar.wire.framing import MAX_FRAME
-from krammar.wire.message import Request
 
-Address = tuple[str, int]
-
-_CHUNK = 256 * 1024
-# The most bytes that one call of pump reads, so that other connections get their turn.
-_MOST_AT_ONCE = 16 * 1024 * 1024
 _FRAME_MARGIN = 1024 * 1024
-
-
-class RequestInFlight:
-    """A request in flight. When it is ``done``, either ``response`` or ``error`` is set."""
-
-    __slots__ = ("_end", "connection", "done", "error", "expires", "request", "response", "version")
-
-    def __init__(
-        self, connection: Connection, request: Any, version: int, expires: float, end: int
-    ) -> None:
-        self.connection = connection
-        self.request = request
-        self.version = version
-        self.expires = expires  # by time.monotonic
-        self.response: Any = None
-        self.error: ClientError | None = None
-        self.done = False
-        self._end = end
-
-    def result(self) -> Any:
-        """Return the response.
-
-        Raises:
-            TransportError: the connection is broken, or the request has expired.
-            ProtocolError: the response is malformed.
-        """
-        if self.error is not None:
-            raise self.error
-        return self.response
-
-
-@dataclass(frozen=True, slots=True)
-class ByVersion:
-    """A request whose fields depend on the version: its class, and what builds it for a version."""
-
-    cls: type[Request]
-    build: Callable[[int], Request]
 
 
 class Connection:
     """A connection to a broker. The constructor connects, encrypts, asks for versions and logs in.
 
-    ``versions`` has the first and last version by api key, ``features`` the levels of the cluster's finalized features
-    (KIP-584).
+    ``versions`` are those of the broker.
 
     Args:
         deadline: ends the set-up, as ``socket.connection.setup.timeout.ms`` does.
@@ -111,8 +64,7 @@ class Connection:
     ) -> None:
         self.address = address
         self.settings = settings
-        self.versions: dict[int, tuple[int, int]] = {}
-        self.features: dict[str, int] = {}
+        self.versions = BrokerVersions(str(self))
         self.closed: ClientError | None = None
         self._context = context
         self._served = False  # whether the broker has answered a request that needs a login if the listener has logins
@@ -126,22 +78,16 @@ class Connection:
         )
         self._pending: deque[RequestInFlight] = deque()
         self._silent: deque[RequestInFlight] = deque()  # requests without a response
-        self._out: deque[memoryview] = deque()
-        self._queued = self._written = 0
-        self._chunk = bytearray(_CHUNK)
-        self._tls_writes = False
         # Before connecting: a slow provider of tokens is no fault of the broker.
         token = obtain_token(settings, deadline)
         limit = Deadline(
             min(deadline.left_ms, settings.socket_connection_setup_timeout_ms),
             f"connecting to {self}",
         )
-        self._socket = self._connect(limit)
+        self.transport = Transport(connect(address, settings, limit), self._wire)
         try:
-            if context is not None:
-                self._encrypt(context, limit)
-            self._socket.setblocking(False)
-            self._ask_versions(limit)
+            self.transport.start(context, address, limit)
+            self.versions.ask(lambda request, v: self.call(request, limit, version=v))
             if settings.sasl:
                 self._log_in(limit, token)
         except DeadlineError as error:
@@ -151,7 +97,7 @@ class Connection:
             ) from error
         except (TransportError, ProtocolError):  # Kafka answers bytes without TLS with an alert
             self.close()
-            if self.versions:  # the broker has answered, so the protocol is right
+            if self.versions.known:  # the broker has answered, so the protocol is right
                 raise
             wrong = wrong_protocol(address, context is not None, limit.left)
             if wrong is None:
@@ -165,39 +111,6 @@ class Connection:
         return address_text(self.address)
 
     # Set-up.
-
-    def _connect(self, limit: Deadline) -> socket.socket:
-        try:
-            plain = socket.create_connection(self.address, timeout=max(limit.left, 0.001))
-        except TimeoutError:
-            raise TransportError(str(self), f"no connection in {limit.timeout_ms:.0f} ms") from None
-        except (OSError, UnicodeError) as error:
-            raise TransportError(str(self), getattr(error, "strerror", "") or str(error)) from error
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for option, size in (
-            (socket.SO_SNDBUF, self.settings.send_buffer_bytes),
-            (socket.SO_RCVBUF, self.settings.receive_buffer_bytes),
-        ):
-            if size > 0:
-                plain.setsockopt(socket.SOL_SOCKET, option, size)
-        return plain
-
-    def _encrypt(self, context: ssl.SSLContext, limit: Deadline) -> None:
-        self._socket.settimeout(max(limit.left, 0.001))
-        try:
-            self._socket = context.wrap_socket(self._socket, server_hostname=self.address[0])
-        except TimeoutError:
-            raise TransportError(
-                str(self), f"TLS: no handshake in {limit.timeout_ms:.0f} ms"
-            ) from None
-        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
-            raise TransportError(
-                str(self), "TLS: the broker has closed the connection in the handshake"
-            ) from None
-        except ssl.SSLError as error:
-            raise AuthenticationError(str(self), f"TLS: {handshake_failure(error)}") from None
-        except OSError as error:
-            raise TransportError(str(self), f"TLS: {error}") from None
 
     def _log_in(self, deadline: Deadline, token: str | None) -> None:
         self.session_ends = float("inf")
@@ -225,53 +138,7 @@ class Connection:
             self.close()
             raise
 
-    def _ask_versions(self, deadline: Deadline) -> None:
-        version = ApiVersionsRequest.max_version
-        request = ApiVersionsRequest(
-            client_software_name="krammar", client_software_version=__version__
-        )
-        while True:
-            response = self.call(request, deadline, version=version)
-            known = {k.api_key: (k.min_version, k.max_version) for k in response.api_keys}
-            if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
-                break
-            # KIP-511: the response has version 0, and may contain the broker's newest version.
-            own = known.get(ApiVersionsRequest.api_key, (0, 0))[1]
-            version = max(0, min(version - 1, own))
-        if response.error_code:
-            raise kafka_error(response.error_code, f"{self}: ApiVersions")
-        self.versions = known
-        self.features = {f.name: f.max_version_level for f in response.finalized_features}
-
     # Requests.
-
-    def version_of(self, request: Any, low: int = 0, high: int = 32767) -> int:
-        """Return the newest version of a request, between ``low`` and ``high``, that both sides have.
-
-        Args:
-            request: a class, an instance, or what builds one.
-
-        Raises:
-            UnsupportedError: both sides have no common version.
-        """
-        cls: Any = request if isinstance(request, type) else type(request)
-        if cls is ByVersion:
-            cls = request.cls
-        low, high = max(low, cls.min_version), min(high, cls.max_version)
-        theirs = self.versions.get(cls.api_key)
-        if theirs is None:
-            raise UnsupportedError(f"{self}: the broker does not have {cls.__name__}")
-        if max(low, theirs[0]) > min(high, theirs[1]):
-            raise UnsupportedError(
-                f"{self}: {cls.__name__} is needed in a version from {low} to {high}, but the broker"
-                f" has {theirs[0]} to {theirs[1]}"
-            )
-        return min(high, theirs[1])
-
-    def has(self, request: type[Any], version: int) -> bool:
-        """Return whether both sides have a request in that version or a newer one."""
-        theirs = self.versions.get(request.api_key)
-        return theirs is not None and min(theirs[1], request.max_version) >= version
 
     def send(
         self,
@@ -299,15 +166,14 @@ class Connection:
         if self.closed is not None:
             raise TransportError(str(self), f"the connection is closed: {self.closed}")
         if version is None:
-            version = self.version_of(request, low, high)
+            version = self.versions.of(request, low, high)
         if isinstance(request, ByVersion):
             request = request.build(version)
         frame = self._wire.send_request(request, version, expect_response=expect_response)
-        self._queued += len(frame)
-        self._out.append(memoryview(frame))
+        self.transport.queue(frame)
         now = self.used = time.monotonic()
         limit = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        pending = RequestInFlight(self, request, version, now + limit / 1000, self._queued)
+        pending = RequestInFlight(self, request, version, now + limit / 1000, self.transport.queued)
         (self._pending if expect_response else self._silent).append(pending)
         self._attempt(self._write)
         return pending
@@ -355,20 +221,7 @@ class Connection:
 
     # Bytes.
 
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    @property
-    def interest(self) -> int:
-        """The events that ``selectors`` must wait for."""
-        if self._out or self._tls_writes:
-            return selectors.EVENT_READ | selectors.EVENT_WRITE
-        return selectors.EVENT_READ
-
-    @property
-    def has_decrypted(self) -> bool:
-        """Whether the TLS layer has buffered bytes, which selectors cannot see."""
-        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+    # Bytes.
 
     def pump(self) -> None:
         """Write and read as much as possible without waiting. Errors are stored in the requests in flight."""
@@ -389,8 +242,7 @@ class Connection:
         if self.closed is not None:
             return
         self.closed = error or TransportError(str(self), "the connection was closed")
-        self._socket.close()
-        self._out.clear()
+        self.transport.close()
         for pending in (*self._pending, *self._silent):
             pending.error = self.closed
             pending.done = True
@@ -407,7 +259,7 @@ class Connection:
             text = f"TLS: {handshake_failure(error)}"
             self.close(
                 TransportError(str(self), text)
-                if self.versions
+                if self.versions.known
                 else AuthenticationError(str(self), text)
             )
         except OSError as error:
@@ -416,65 +268,30 @@ class Connection:
             self.close(ProtocolError(f"{self}: {error}"))
 
     def _write(self) -> None:
-        out = self._out
-        while out:
-            try:
-                sent = self._socket.send(out[0])
-            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-                return
-            self._written += sent
-            if sent == len(out[0]):
-                out.popleft()
-            else:
-                out[0] = out[0][sent:]
+        self.transport.write()
         silent = self._silent
-        while silent and silent[0]._end <= self._written:
+        while silent and silent[0].end <= self.transport.written:
             silent.popleft().done = True
 
     def _read(self) -> None:
-        view = memoryview(self._chunk)
-        self._tls_writes = False
-        left = _MOST_AT_ONCE
-        while left > 0:
-            room = self._wire.get_buffer()
-            into = view if room is None else room
-            try:
-                size = self._socket.recv_into(into)
-            except (BlockingIOError, ssl.SSLWantReadError):
-                break
-            except ssl.SSLWantWriteError:
-                self._tls_writes = True
-                break
-            if not size:
-                self._take_responses()
-                self._ended()
-                return
-            if room is None:
-                self._wire.receive_data(view[:size])
-            else:
-                self._wire.received(size)
-            left -= size
-            if size < len(into) and not self.has_decrypted:
-                break
+        ended = self.transport.read()
         self._take_responses()
+        if ended:
+            self._ended()
 
     def _ended(self) -> None:
         text = "the broker has closed the connection"
-        if not self.versions:
+        if not self.versions.known:
             # With TLS 1.3, the client ends the handshake before the broker checks its certificate.
-            tls = isinstance(self._socket, ssl.SSLSocket)
-            hint = (
-                "it may require a client certificate"
-                if tls
-                else "it may require another security.protocol"
-            )
-            text += f" immediately: {hint}"
+            tls = self.transport.is_encrypted
+            what = "a client certificate" if tls else "another security.protocol"
+            text += f" immediately: it may require {what}"
         self._lost(text)
 
     def _lost(self, text: str) -> None:
         """Close a connection that the broker has closed; find out whether the listener requires a login."""
         error: ClientError = TransportError(str(self), text)
-        if self.versions and not self._served and not self.settings.sasl:
+        if self.versions.known and not self._served and not self.settings.sasl:
             patience = self.settings.socket_connection_setup_timeout_ms / 1000
             wrong = requires_login(self.address, self._context, patience)
             if wrong is not None:
@@ -493,7 +310,7 @@ class Connection:
             if not isinstance(event, ResponseReceived):
                 return
             pending = self._pending.popleft()
-            self._served = bool(self.versions)
+            self._served = bool(self.versions.known)
             pending.response = event.response
             pending.done = True
             throttle = getattr(event.response, "throttle_time_ms", 0)
@@ -506,13 +323,14 @@ def wait(connections: Iterable[Connection], seconds: float) -> None:
     alive = [connection for connection in connections if connection.closed is None]
     if not alive:
         return
-    ready = [connection for connection in alive if connection.has_decrypted]
+    ready = [connection for connection in alive if connection.transport.has_decrypted]
     if not ready:
         limit = min(connection.expires for connection in alive) - time.monotonic()
         with selectors.DefaultSelector() as selector:
             for connection in alive:
-                selector.register(connection, connection.interest)
-            ready = [key.fileobj for key, _ in selector.select(max(0.0, min(seconds, limit)))]  # type: ignore[misc]
+                transport = connection.transport
+                selector.register(transport, transport.interest, connection)
+            ready = [key.data for key, _ in selector.select(max(0.0, min(seconds, limit)))]
     for connection in ready:
         connection.pump()
     for connection in alive:

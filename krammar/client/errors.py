@@ -130,7 +130,7 @@ class AuthenticationError(ClientError):
 
 
 class UnsupportedError(ClientError):
-    """The broker does not have a request, or not in a version that can do what is needed."""
+    """The broker lacks a request, or the version of it that is needed."""
 
 
 class ProtocolError(ClientError):

@@ -17,11 +17,12 @@ from kafka_wire import (
 )
 
 from krammar.client.cluster import Cluster
-from krammar.client.connection import ByVersion
 from krammar.client.errors import raise_code
+from krammar.client.in_flight import ByVersion
 from krammar.client.metadata import TopicPartition
 from krammar.client.offsets import group_topics
-from krammar.client.transactions import Committed, GroupMember
+from krammar.client.routing import call_coordinator
+from krammar.client.transactions import Committed, GroupMember, committed_offsets, member_of
 
 # From version 10, topics are named by id, which a deleted topic does not have any more.
 _NAMED = 9
@@ -207,14 +208,11 @@ class Groups:
             UnknownMemberId: the group has members, and ``group`` is not one of them.
             UnknownTopicOrPartition: a partition does not exist.
         """
-        member = GroupMember(group) if isinstance(group, str) else group
+        member = member_of(group)
         deadline = self._cluster.deadline(
             f"committing offsets of group {member.group_id}", timeout_ms
         )
-        values = {
-            TopicPartition(*at): Committed(value) if isinstance(value, int) else value
-            for at, value in offsets.items()
-        }
+        values = committed_offsets(offsets)
         if not values:
             return
         request = OffsetCommitRequest(
@@ -304,8 +302,15 @@ class Groups:
         low: int = 0,
         high: int = 32767,
     ) -> Any:
-        return self._cluster.call_coordinator(
-            CoordinatorType.GROUP, group_id, request, deadline, check, low=low, high=high
+        return call_coordinator(
+            self._cluster,
+            CoordinatorType.GROUP,
+            group_id,
+            request,
+            deadline,
+            check,
+            low=low,
+            high=high,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -69,6 +70,7 @@ class Metadata:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self.read_at: dict[str, float] = {}  # by time.monotonic
+        self.coordinators: dict[tuple[int, str], int] = {}  # by their type and their group or id
 
     def update(self, response: Any, now: float) -> list[Topic]:
         """Store a response; return its topics, including those with an error."""
@@ -106,6 +108,11 @@ class Metadata:
             self.topics[topic.name] = topic
             self.read_at[topic.name] = now
         return topics
+
+    def is_fresh(self, name: str, max_age_ms: int) -> bool:
+        """Return whether a topic was read at most ``max_age_ms`` ago."""
+        read_at = self.read_at.get(name)
+        return read_at is not None and time.monotonic() - read_at < max_age_ms / 1000
 
     def forget(self, name: str) -> None:
         """Discard a topic."""

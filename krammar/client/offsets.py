@@ -1,4 +1,4 @@
-"""Finds offsets by time, the ends of partitions, and the end of a leader epoch."""
+"""Finds offsets by time, the ends of partitions, and the end of a leader epoch, and deletes records before offsets."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from kafka_wire import IsolationLevel, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kafka_wire import (
+    DeleteRecordsRequest,
+    IsolationLevel,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochRequest,
+)
 
 from krammar.client.cluster import Cluster
 from krammar.client.deadline import Deadline
 from krammar.client.metadata import TopicPartition
+from krammar.client.routing import by_leader
 
 
 class At(IntEnum):
@@ -101,7 +107,7 @@ def list_offsets(
                 yield at, p.error_code, OffsetAt(p.offset, p.timestamp, p.leader_epoch)
 
     low = max([2 if read_committed else 1, *(_SINCE.get(t, 1) for t in wanted.values())])  # type: ignore[call-overload]
-    return cluster.by_leader(wanted, deadline, request=request, answers=answers, low=low)
+    return by_leader(cluster, wanted, deadline, request=request, answers=answers, low=low)
 
 
 def epoch_ends(
@@ -141,4 +147,44 @@ def epoch_ends(
                 yield at, p.error_code, EpochEnd(p.leader_epoch, p.end_offset)
 
     # The first version that consumers may send is 3 (KIP-320 with ReplicaId).
-    return cluster.by_leader(wanted, deadline, request=request, answers=answers, low=3)
+    return by_leader(cluster, wanted, deadline, request=request, answers=answers, low=3)
+
+
+def delete_records(
+    cluster: Cluster, before: Mapping[TopicPartition, int], deadline: Deadline
+) -> dict[TopicPartition, int]:
+    """Delete the records before an offset of each partition, and return where the logs begin now.
+
+    Raises:
+        ValueError: an offset is negative, and not ``At.LATEST``.
+        KafkaError: a broker refuses a partition.
+        DeadlineError: the time is over.
+    """
+    for at, offset in before.items():
+        if offset < 0 and offset != At.LATEST:
+            raise ValueError(f"{at}: offset {offset} is negative")
+
+    def request(group: dict[TopicPartition, int]) -> DeleteRecordsRequest:
+        return DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsRequest.DeleteRecordsTopic(
+                    name=name,
+                    partitions=[
+                        DeleteRecordsRequest.DeleteRecordsPartition(
+                            partition_index=at.partition, offset=group[at]
+                        )
+                        for at in partitions
+                    ],
+                )
+                for name, partitions in group_topics(group).items()
+            ],
+            timeout_ms=cluster.broker_timeout_ms(deadline),
+        )
+
+    def answers(response: Any) -> Iterator[tuple[TopicPartition, int, int]]:
+        for topic in response.topics:
+            for p in topic.partitions:
+                at = TopicPartition(topic.name, p.partition_index)
+                yield at, p.error_code, p.low_watermark
+
+    return by_leader(cluster, before, deadline, request=request, answers=answers)

@@ -103,3 +103,11 @@ def _ask(
                 break
             head += part
         return head
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Return whether no server listens at an address, or its host name does not exist."""
+    cause = error.__cause__
+    if isinstance(cause, socket.gaierror):
+        return cause.errno == socket.EAI_NONAME
+    return isinstance(cause, ConnectionRefusedError)

@@ -12,17 +12,14 @@ that ``Settings`` lists. librdkafka's names for the same settings are accepted t
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
-from krammar.auth.oauth import OAuthError, check_extensions
-from krammar.auth.scram import BY_NAME as SCRAM
 from krammar.auth.scram import MIN_ITERATIONS
+from krammar.client import setting_parsers as parsers
 from krammar.client.errors import SettingsError
 from krammar.client.jaas import parse_jaas
 from krammar.client.other_settings import ALIASES, NOT_SUPPORTED, WITHOUT_EFFECT
@@ -33,7 +30,6 @@ from krammar.util.settings import (
     boolean,
     choice,
     integer,
-    split_list,
     text,
     trimmed,
     unknown_setting,
@@ -41,90 +37,6 @@ from krammar.util.settings import (
 from krammar.wire.batches.compression import Compression
 
 log = logging.getLogger("krammar.client")
-
-_MECHANISMS = ("PLAIN", *SCRAM, OAUTHBEARER)
-
-
-def _mechanism(value: Any) -> str:
-    name = trimmed(value).upper()
-    if name in _MECHANISMS:
-        return name
-    supported = f"use one of {', '.join(_MECHANISMS)}"
-    if name == "AWS_MSK_IAM":
-        supported = f"use {OAUTHBEARER} with krammar.oauthbearer.token.provider"
-    raise ValueError(f"is not supported; {supported}")
-
-
-def _function(value: Any) -> str:
-    name = trimmed(value)
-    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
-        raise ValueError("needs module:function")
-    return name
-
-
-def _endpoint(value: Any) -> str:
-    url = trimmed(value)
-    parts = urlsplit(url)
-    if parts.scheme not in ("https", "http", "file") or not (parts.netloc or parts.path):
-        raise ValueError("needs a URL that begins with https:, http: or file:")
-    return url
-
-
-def _extensions(value: Any) -> tuple[tuple[str, str], ...]:
-    pairs = [part.partition("=") for part in split_list(text(value)) if part]
-    found = {key.strip(): extension.strip() for key, _, extension in pairs}
-    try:
-        check_extensions(found)
-    except OAuthError as error:
-        raise ValueError(f"{error}; needs name=value,name=value") from None
-    return tuple(found.items())
-
-
-def _java_class(kind: str, *names: str) -> Parser:
-    """A class of Kafka's that does what krammar does without it."""
-
-    def parse(value: Any) -> str:
-        name = trimmed(value)
-        if name.rpartition(".")[2] not in names:
-            raise ValueError(
-                f"is a Java class; krammar.oauthbearer.token.provider names a {kind} in Python"
-            )
-        return name
-
-    return parse
-
-
-def _acks(value: Any) -> int:
-    word = choice("all", "-1", "0", "1")(value)
-    return -1 if word == "all" else int(word)
-
-
-def _servers(value: Any) -> tuple[tuple[str, int], ...]:
-    parts = split_list(value) if isinstance(value, str) else [part.strip() for part in value]
-    servers = [parse_address(part) for part in parts if part]
-    if not servers:
-        raise ValueError("names no server")
-    return tuple(dict.fromkeys(servers))
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Parse ``host:port``, ``[ipv6]:port`` or ``PROTOCOL://host:port`` to a pair."""
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(f"{address!r} is not host:port")
-    return host, int(port)
-
-
-# What they do in Java follows here from the other settings.
-_LOGIN_HANDLER = _java_class("function that returns tokens", "OAuthBearerLoginCallbackHandler")
-_RETRIEVER = _java_class(
-    "function that returns tokens",
-    "DefaultJwtRetriever",
-    "ClientCredentialsJwtRetriever",
-    "FileJwtRetriever",
-)
 
 
 def _of(parse: Parser, default: Any, *, secret: bool = False) -> Any:
@@ -146,7 +58,7 @@ class Settings:
     """
 
     # Connections.
-    bootstrap_servers: tuple[tuple[str, int], ...] = _of(_servers, ())
+    bootstrap_servers: tuple[tuple[str, int], ...] = _of(parsers.servers, ())
     client_id: str = _of(trimmed, "krammar")
     client_rack: str = _of(trimmed, "")
     request_timeout_ms: int = _of(integer(1), 30_000)
@@ -165,19 +77,19 @@ class Settings:
     security_protocol: str = _of(
         choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "PLAINTEXT"
     )
-    sasl_mechanism: str | None = _of(_mechanism, None)
+    sasl_mechanism: str | None = _of(parsers.mechanism, None)
     sasl_username: str | None = _of(text, None)
     sasl_password: str | None = _of(text, None, secret=True)
     krammar_scram_max_iterations: int = _of(integer(MIN_ITERATIONS), MAX_ITERATIONS)
-    krammar_oauthbearer_token_provider: str | None = _of(_function, None)
-    sasl_oauthbearer_token_endpoint_url: str | None = _of(_endpoint, None)
+    krammar_oauthbearer_token_provider: str | None = _of(parsers.function, None)
+    sasl_oauthbearer_token_endpoint_url: str | None = _of(parsers.endpoint, None)
     sasl_oauthbearer_client_credentials_client_id: str | None = _of(text, None)
     sasl_oauthbearer_client_credentials_client_secret: str | None = _of(text, None, secret=True)
     sasl_oauthbearer_scope: str | None = _of(trimmed, None)
-    sasl_oauthbearer_extensions: tuple[tuple[str, str], ...] = _of(_extensions, ())
+    sasl_oauthbearer_extensions: tuple[tuple[str, str], ...] = _of(parsers.extensions, ())
     sasl_oauthbearer_header_urlencode: bool = _of(boolean, False)
-    sasl_oauthbearer_jwt_retriever_class: str | None = _of(_RETRIEVER, None)
-    sasl_login_callback_handler_class: str | None = _of(_LOGIN_HANDLER, None)
+    sasl_oauthbearer_jwt_retriever_class: str | None = _of(parsers.RETRIEVER, None)
+    sasl_login_callback_handler_class: str | None = _of(parsers.LOGIN_HANDLER, None)
     sasl_login_read_timeout_ms: int = _of(integer(1), 10_000)
     sasl_login_retry_backoff_ms: int = _of(integer(), 100)
     sasl_login_retry_backoff_max_ms: int = _of(integer(), 10_000)
@@ -204,7 +116,7 @@ class Settings:
     allow_auto_create_topics: bool = _of(boolean, False)
 
     # Writing.
-    acks: int = _of(_acks, -1)
+    acks: int = _of(parsers.parse_acks, -1)
     enable_idempotence: bool = _of(boolean, True)
     max_in_flight_requests_per_connection: int = _of(integer(1), 5)
     compression_type: str = _of(choice(*(codec.name.lower() for codec in Compression)), "none")

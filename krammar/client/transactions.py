@@ -15,6 +15,7 @@ from krammar.client.delivery import Identity
 from krammar.client.errors import ClientError, KafkaError, StateError, kafka_error
 from krammar.client.metadata import TopicPartition
 from krammar.client.offsets import group_topics
+from krammar.client.routing import call_coordinator
 
 # From these versions on, the broker itself adds partitions and groups to the transaction (KIP-890).
 PRODUCE_ADDS = 12
@@ -54,7 +55,22 @@ class Committed:
     metadata: str = ""
 
 
-class State(Enum):
+def member_of(group: GroupMember | str) -> GroupMember:
+    """Return the member that commits, which may be only the id of a group."""
+    return GroupMember(group) if isinstance(group, str) else group
+
+
+def committed_offsets(
+    offsets: Mapping[TopicPartition, Committed | int] | Mapping[tuple[str, int], Committed | int],
+) -> dict[TopicPartition, Committed]:
+    """Return offsets that may be plain numbers, of partitions that may be plain pairs, in one form."""
+    return {
+        TopicPartition(*at): Committed(value) if isinstance(value, int) else value
+        for at, value in offsets.items()
+    }
+
+
+class TransactionalState(Enum):
     """The state of a transactional producer; values are for messages."""
 
     NEW = "not initialised"
@@ -73,7 +89,7 @@ class Transactions:
         self._cluster = cluster
         self.transactional_id = transactional_id
         self._timeout_ms = timeout_ms
-        self.state = State.NEW
+        self.state = TransactionalState.NEW
         self.error: ClientError | None = None
         self.identity = Identity(-1, -1)
         self.version = 1
@@ -85,7 +101,7 @@ class Transactions:
 
     # State.
 
-    def require(self, *states: State) -> None:
+    def require(self, *states: TransactionalState) -> None:
         """Raise the earlier error, or StateError, unless the producer is in one of the states."""
         if self.state in states:
             return
@@ -93,20 +109,29 @@ class Transactions:
             raise self.error
         raise StateError(f"the producer of {self.transactional_id!r} is {self.state.value}")
 
+    @property
+    def can_abort(self) -> bool:
+        """Whether a transaction is open that is not being committed."""
+        return self.state in (
+            TransactionalState.OPEN,
+            TransactionalState.ABORTABLE,
+            TransactionalState.ABORTING,
+        )
+
     def fail(self, error: ClientError) -> None:
         """Store an error that ends the transaction, or the use of the producer."""
         code = error.code if isinstance(error, KafkaError) else None
         if code in FATAL:
-            self.state, self.error = State.FATAL, error
-        elif self.state in (State.OPEN, State.COMMITTING):
-            self.state, self.error = State.ABORTABLE, error
+            self.state, self.error = TransactionalState.FATAL, error
+        elif self.state in (TransactionalState.OPEN, TransactionalState.COMMITTING):
+            self.state, self.error = TransactionalState.ABORTABLE, error
 
     def fail_produce(self, error: ClientError) -> None:
         """Store the error of a batch. Unless it says that the producer is fenced, the transaction can be aborted."""
         if isinstance(error, KafkaError) and error.code == kw.ErrorCode.PRODUCER_FENCED:
             self.fail(error)
-        elif self.state is State.OPEN:
-            self.state, self.error = State.ABORTABLE, error
+        elif self.state is TransactionalState.OPEN:
+            self.state, self.error = TransactionalState.ABORTABLE, error
 
     # Requests to the coordinators.
 
@@ -114,7 +139,8 @@ class Transactions:
         self, request: Any, deadline: Deadline, check: Any, *, low: int = 0, high: int = 32767
     ) -> Any:
         try:
-            return self._cluster.call_coordinator(
+            return call_coordinator(
+                self._cluster,
                 kw.CoordinatorType.TRANSACTION,
                 self.transactional_id,
                 request,
@@ -133,12 +159,14 @@ class Transactions:
 
     def init(self, deadline: Deadline) -> None:
         """Get id and epoch. An earlier producer is fenced, and its open transaction is aborted."""
-        self.require(State.NEW)
+        self.require(TransactionalState.NEW)
         self._identify(deadline)
         level = self._cluster.features(deadline).get("transaction.version", 0)
         connection = self._cluster.any(deadline)
-        self.version = 2 if level >= 2 and connection.has(kw.ProduceRequest, PRODUCE_ADDS) else 1
-        self.state = State.READY
+        self.version = (
+            2 if level >= 2 and connection.versions.has(kw.ProduceRequest, PRODUCE_ADDS) else 1
+        )
+        self.state = TransactionalState.READY
 
     def _identify(self, deadline: Deadline) -> None:
         mine = self.identity
@@ -155,8 +183,8 @@ class Transactions:
 
     def begin(self) -> None:
         """Begin a transaction. Nothing is sent to the coordinator yet."""
-        self.require(State.READY)
-        self.state = State.OPEN
+        self.require(TransactionalState.READY)
+        self.state = TransactionalState.OPEN
         self.error = None
         self.touched = self.gap = False
         self._added.clear()
@@ -205,12 +233,13 @@ class Transactions:
 
     def send_offsets(
         self,
-        offsets: Mapping[TopicPartition, Committed],
-        member: GroupMember,
+        given: Mapping[TopicPartition, Committed | int],
+        group: GroupMember | str,
         deadline: Deadline,
     ) -> None:
         """Commit offsets of a group with the transaction."""
-        self.require(State.OPEN)
+        self.require(TransactionalState.OPEN)
+        offsets, member = committed_offsets(given), member_of(group)
         if not offsets:
             return
         new = self.version >= 2
@@ -241,10 +270,10 @@ class Transactions:
                             committed_leader_epoch=offsets[at].leader_epoch,
                             committed_metadata=offsets[at].metadata,
                         )
-                        for at in group
+                        for at in partitions
                     ],
                 )
-                for name, group in group_topics(offsets).items()
+                for name, partitions in group_topics(offsets).items()
             ],
         )
 
@@ -259,7 +288,8 @@ class Transactions:
 
         named = any((member.generation >= 0, member.member_id, member.group_instance_id))
         try:
-            self._cluster.call_coordinator(
+            call_coordinator(
+                self._cluster,
                 kw.CoordinatorType.GROUP,
                 member.group_id,
                 commit,
@@ -298,5 +328,5 @@ class Transactions:
             # The sequence numbers of unwritten records cannot be used again in this epoch (KIP-360).
             self._identify(deadline)
             self.gap = False
-        self.state = State.READY
+        self.state = TransactionalState.READY
         self.error = None

@@ -2,7 +2,7 @@
 
 A tagged field is on the wire only if its value differs from the default. So the defaults that make up this value
 belong to the bytes. Peers ignore tags that they do not know, so tagged fields can come and go (KIP-482), but a
-tag must never belong to another field: a peer with the old definitions would read its value as that of the old
+tag must never belong to another field: a peer with the old definitions would read its value as the value of the old
 field.
 """
 
@@ -268,7 +268,7 @@ def _moved_in(was: Step, now: Step, before: Sequence[str], after: Sequence[str])
 
 
 def _by_tag(one: StructLayout) -> dict[int, Step]:
-    return {step.field.tag or 0: step for step in (one.tags.known if one.tags else ())}
+    return {step.field.tag or 0: step for step in one.tagged}
 
 
 def _shown(wire: WireType) -> str:

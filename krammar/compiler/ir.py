@@ -186,7 +186,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class ReservedTag:
-    """A tag that no field may have, because a removed field had it. ``position`` is that of its number."""
+    """A tag that no field may have, because a removed field had it. ``position`` is the position of the tag's number."""
 
     tag: int
     position: Position = field(compare=False)
@@ -305,8 +305,14 @@ def walk(struct: Struct) -> Iterator[Struct]:
             yield from walk(inner)
 
 
-def struct_of(type_: Type) -> Struct | None:
-    """Return the struct of a type or of an array's elements, or None."""
+def innermost_type(type_: Type) -> Type:
+    """Return the type of an array's elements, or another type itself."""
     while isinstance(type_, Array):
         type_ = type_.element
+    return type_
+
+
+def struct_of(type_: Type) -> Struct | None:
+    """Return the struct of a type or of an array's elements, or None."""
+    type_ = innermost_type(type_)
     return type_.struct if isinstance(type_, StructType) else None

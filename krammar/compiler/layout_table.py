@@ -74,9 +74,9 @@ def codecs(table: LayoutTable) -> tuple[SharedLayout, ...]:
 
 def _traits(of: StructLayout, place: str) -> Iterator[tuple[str, str]]:
     """What all versions of a codec agree on: null in tagged fields, empty elements, counted bytes."""
-    for step in of.tags.known if of.tags is not None else ():
+    for step in of.tagged:
         yield f"{place}.{step.field.name} null", str(getattr(step.wire, "nullable", False))
-    for step in (*of.fields, *(of.tags.known if of.tags is not None else ())):
+    for step in of.all_fields:
         inner = f"{place}.{step.field.name}"
         wire = step.wire
         while isinstance(wire, WireArray):
@@ -91,9 +91,7 @@ def _changes(struct: ir.Struct) -> Iterator[int]:
     """The versions at which the layout of a struct can differ from the version before."""
     yield from own_changes(struct)
     for item in struct.fields:
-        type_ = item.type
-        while isinstance(type_, ir.Array):
-            type_ = type_.element
+        type_ = ir.innermost_type(item.type)
         if isinstance(type_, ir.StructType) and type_.struct.version_field is None:
             yield from _changes(type_.struct)
 

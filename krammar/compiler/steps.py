@@ -199,7 +199,7 @@ def min_size(wire: WireType) -> int:
 class Step:
     """A field of variable width, with its form on the wire.
 
-    ``since`` and ``until`` are the first and the last version of a tagged field, where a codec has others too.
+    ``since`` and ``until`` are the first and the last version of a tagged field, if the codec also serves others.
     """
 
     field: ir.Field
@@ -217,7 +217,7 @@ class Step:
 class Tags:
     """The tagged fields at the end of a struct in a flexible version, in ascending order (KIP-482).
 
-    ``since`` is the first flexible version, where a codec has others too. ``shared`` is whether the codec serves
+    ``since`` is the first flexible version, if the codec also serves others. ``shared`` is whether the codec serves
     all versions.
     """
 
@@ -268,9 +268,26 @@ class StructLayout:
     key: str = field(default="", compare=False)
 
     @property
+    def tagged(self) -> tuple[Step, ...]:
+        """The tagged fields, in the order of their tags."""
+        return () if self.tags is None else self.tags.known
+
+    @property
+    def all_fields(self) -> tuple[Step, ...]:
+        """All fields, tagged fields last."""
+        return (*self.fields, *self.tagged)
+
+    @property
     def min_size(self) -> int:
         """The minimum number of bytes. Versions that share a codec agree in whether it is 0."""
         return sum(min_size(step.wire) for step in self.fields) + (1 if self.tags else 0)
+
+
+def innermost(wire: WireType) -> WireType:
+    """Return the type of an array's elements, or another type itself."""
+    while isinstance(wire, WireArray):
+        wire = wire.element
+    return wire
 
 
 def fuse(

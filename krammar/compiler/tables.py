@@ -7,7 +7,7 @@ from typing import Any
 
 from krammar.compiler import ir, layout
 from krammar.compiler.layout_table import LayoutTable
-from krammar.compiler.steps import StructLayout, WireArray, WireStruct
+from krammar.compiler.steps import StructLayout, WireArray, WireStruct, innermost
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,8 @@ class _Collected:
     layouts: dict[str, dict[int, StructLayout]]
 
     def add(self, of: StructLayout, version: int, *, classic: bool) -> None:
-        for step in (*of.fields, *(of.tags.known if of.tags is not None else ())):
-            wire = step.wire
-            while isinstance(wire, WireArray):
-                wire = wire.element
+        for step in of.all_fields:
+            wire = innermost(step.wire)
             if isinstance(wire, WireStruct):
                 self.add(wire.layout, version, classic=classic or not step.field.flexible)
         self.layouts.setdefault(self.variable(of.struct, classic), {})[version] = of
@@ -121,5 +119,4 @@ class _Collected:
                 case _:
                     return wire
 
-        steps = (*of.fields, *(of.tags.known if of.tags is not None else ()))
-        return next((spelled(step.wire) for step in steps if step.field is item), None)
+        return next((spelled(step.wire) for step in of.all_fields if step.field is item), None)

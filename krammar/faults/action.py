@@ -71,8 +71,8 @@ class Action:
 
     ``key``         its name in a file; empty if files cannot have it
     ``told``        what it does, for the history, with fields in braces
-    ``on_request``  whether it acts on the request; a rule with such an action decides when the request comes
-    ``needs``       what only krammar's broker has
+    ``on_request``  whether it acts on the request; rules with such an action decide when the request arrives
+    ``needs``       the name of something that only krammar's broker has
     ``written``     the kinds of values in a file, if they do not follow from the fields
     ``example``     in a file, if a table needs several keys
     """
@@ -105,7 +105,7 @@ class Action:
         """Raise FaultError if the action cannot be applied to a message-version."""
 
     def fits(self, occasion: Occasion, message: Any) -> bool:
-        """Return whether there is something to act on: in the request, if the action acts on it, else in
+        """Return whether the action has something to act on: in the request, if it acts on requests, else in
         the response."""
         return True
 

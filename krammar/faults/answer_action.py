@@ -13,7 +13,7 @@ from krammar.faults.errors import FaultError
 from krammar.faults.shape import Place, Shape
 from krammar.faults.steps import Delivery, Exchange, Fate, Verdict
 
-# APIs whose responses carry more than the outcome of each element. They are handled, and then refused.
+# Responses of these APIs contain more than the outcome of each element. Requests are handled, and then refused.
 _READS = frozenset({"Metadata", "ApiVersions", "DescribeCluster", "DescribeTopicPartitions"})
 
 # The number and the name of an error code.
@@ -21,7 +21,7 @@ Code = tuple[int, str]
 
 
 class _Answering(Action):
-    """What answers an error code, which ``exchange.chosen`` has if the action has decided for one."""
+    """Base of actions that answer an error code, which is ``exchange.chosen`` after the action has decided."""
 
     at: str | None = None
 
@@ -77,8 +77,8 @@ class _Answering(Action):
 class Answer(_Answering):
     """Answer an error code instead of handling the request.
 
-    The code goes where it belongs: into the elements of the response that are about the rule's
-    topic, partition or group. What else the request asks for is handled.
+    The code is set in the elements of the response that are about the rule's
+    topic, partition or group. The rest of the request is handled.
 
     Args:
         code: a member of the protocol's ErrorCode, its name, or any number. A list has the codes for one
@@ -154,7 +154,7 @@ class Call(_Answering):
     proxy, so it must not wait. An exception closes the connection. Files cannot have this action.
 
     Args:
-        function: what decides.
+        function: decides.
         of: ``request`` or ``response``.
     """
 

@@ -18,7 +18,7 @@ from krammar.faults.shape import SELECTED, Branch, Place, Shape, error_places
 
 Subject = dict[str, Any]
 
-# Parts of the names of error codes that concern a whole request, whatever else it is about.
+# Error codes whose names contain one of these concern the whole request.
 _WHOLE = (
     "COORDINATOR",
     "GROUP",
@@ -47,13 +47,13 @@ class Selection:
         return bool(self.values)
 
     def bound(self, subject: Subject) -> bool:
-        """Whether a subject says something about every role that is selected."""
+        """Whether a subject has a value for each selected role."""
         return all(
             role in subject or (role == "topic" and "topic_id" in subject) for role in self.values
         )
 
     def matches(self, subject: Subject, names: TopicNames) -> bool:
-        """Whether a subject is selected. Roles that it says nothing about do not matter."""
+        """Whether a subject is selected. Roles without a value do not matter."""
         for role, wanted in self.values.items():
             value = subject.get(role)
             if role == "topic" and not value and (topic_id := subject.get("topic_id")):
@@ -73,7 +73,7 @@ def _is_like(topic: Any, patterns: tuple[str, ...]) -> bool:
 
 
 def subjects(message: Any, shape: Shape, outer: Subject | None = None) -> Iterator[Subject]:
-    """Yield what a message is about. A null array of topics, which means all, yields its message."""
+    """Yield the subjects of a message. A null array of topics means all topics; it yields the message's own subject."""
     subject = _of(message, shape, outer or {})
     inner = False
     for branch in shape.branches:
@@ -161,7 +161,7 @@ def _build(
     struct = cls()
     if about:
         for name, role in shape.plain:
-            # The session of a fetch is the broker's to give (KIP-227).
+            # Only the broker opens fetch sessions (KIP-227).
             if name != "session_id" and role in about[0]:
                 setattr(struct, name, about[0][role])
     for branch in shape.branches:
@@ -187,7 +187,7 @@ def _build(
 
 
 def refuse(struct: Any, shape: Shape, place: Place, code: int) -> None:
-    """Put an error code into an element, and take its records away.
+    """Set the error code of an element, and remove its records.
 
     Kafka sends empty records with an error; librdkafka does not read responses with null ones.
     """
@@ -202,7 +202,7 @@ def refuse(struct: Any, shape: Shape, place: Place, code: int) -> None:
 def elements_at(
     response: Any, place: Place, wanted: Callable[[Subject], bool], shape: Shape
 ) -> list[tuple[Any, Shape]]:
-    """Return the structs in a response that hold the error code of a place, if ``wanted`` says so."""
+    """Return the structs in a response that hold the error code of a place and that ``wanted`` selects."""
 
     def visit(struct: Any, shape: Shape, depth: int, outer: Subject) -> list[tuple[Any, Shape]]:
         subject = _of(struct, shape, outer)
@@ -226,7 +226,7 @@ def without(
     names: TopicNames,
     outer: Subject | None = None,
 ) -> Any:
-    """Return a copy of a request without what is selected, or None if nothing is left of it."""
+    """Return a copy of a request without the selected elements, or None if no element remains."""
     subject = _of(message, shape, outer or {})
     rest = copy(message)
     had, left = False, False

@@ -12,7 +12,7 @@ def corrupt(records: bytes, kind: str) -> bytes:
 
     Args:
         kind: ``crc`` for a wrong checksum; ``count`` for a header that counts one record more than the
-            batch has; ``codec`` for a compression that does not exist. The checksum of the last two is right.
+            batch has; ``codec`` for a compression that does not exist. With ``count`` and ``codec``, the checksum is correct.
     """
     try:
         header = [h for h in read_headers(records) if h.magic == 2][-1]

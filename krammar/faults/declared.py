@@ -1,4 +1,4 @@
-"""What annotations declare: the kinds of values of a field or an argument, in Python and in files."""
+"""The kinds of values that annotations declare for a field or an argument, in Python and in files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ORIGINS: dict[Any, type] = {Mapping: dict, Iterable: list, list: list}
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a value must be, in ``Annotated``. The error has ``{name}`` and ``{value}``."""
+    """A check of a value, in ``Annotated``. The error message can use ``{name}`` and ``{value}``."""
 
     holds: Callable[[Any], bool]
     error: str
@@ -65,7 +65,7 @@ class Values:
 
 
 def is_of(value: Any, kinds: tuple[type, ...]) -> bool:
-    """Return whether a value is of one of some kinds. A bool is no number."""
+    """Return whether a value is of one of some kinds. A bool is not a number."""
     return bool in kinds if isinstance(value, bool) else isinstance(value, kinds)
 
 

@@ -41,12 +41,12 @@ from krammar.faults.steps import (
 )
 from krammar.wire.package import package_of
 
-# So many events are remembered.
+# The number of events in the history.
 HISTORY = 10_000
 
-# What rules select by that is no part of messages.
+# Rules can select by these; they are not part of messages.
 _OF_CLIENTS = ("client_id", "principal", "connection", "node")
-# What krammar's broker has besides the bytes.
+# Extra knowledge of krammar's broker.
 OF_THE_BROKER = ("principal", "clock")
 _FETCH = "Fetch"
 _SESSION_NOT_FOUND = "FETCH_SESSION_ID_NOT_FOUND"
@@ -60,8 +60,8 @@ class Faults(FaultFilter):
 
     Args:
         protocol: a generated package, such as ``kafka_wire``.
-        topic_names: returns the name of a topic by its id, or None; responses tell them too.
-        sees: what the place of the engine has besides the bytes, of ``OF_THE_BROKER``.
+        topic_names: returns the name of a topic by its id, or None. The engine also learns names from responses.
+        sees: extra knowledge of the host, a part of ``OF_THE_BROKER``.
         clock: a monotonic time in seconds.
         advance: sets the broker's clock ahead, by milliseconds; see ``FaultFilter``.
     """
@@ -101,17 +101,17 @@ class Faults(FaultFilter):
     ) -> Rule:
         """Add a rule. It does nothing until it has an action.
 
-        All that is given has to match. Where several values are possible, give a list.
+        A request must match all arguments. Most arguments also accept a list of values.
 
         Args:
-            apis: names, request classes or api keys; none means every API that the rule fits.
+            apis: names, request classes or api keys. Default: every API that the rule can apply to.
             versions: ``7``, ``"3-7"`` or ``"3-"``.
             principal: such as ``User:alice``; only krammar's broker knows it.
             connection: the number of a connection, counted from 1 in the order of their first requests.
             node: the id of the node that the client talks to.
             topic: a topic that the message names, by name or by id.
             where: conditions on fields: ``acks == -1``, ``topic_data[*].name == "orders"``.
-            name: what the rule is called in messages and in the history.
+            name: the rule's name in messages and in the history.
 
         Raises:
             FaultError: a name does not exist, or the rule cannot apply to a message-version that it names.
@@ -155,7 +155,7 @@ class Faults(FaultFilter):
         return rule
 
     def remove(self, rule: Rule) -> None:
-        """Remove a rule. What it has begun goes on."""
+        """Remove a rule. Faults that it has begun continue."""
         with self.changed:
             self.rules = tuple(each for each in self.rules if each is not rule)
 

@@ -12,9 +12,9 @@ from krammar.faults.rules import Rule
 class Event:
     """A fault that fired.
 
-    ``rule`` is its rule, ``action`` what was done. ``time`` is in seconds since 1970; ``frame`` has the
-    bytes of the request as it came, without the length prefix, and ``request`` is the same decoded.
-    ``response`` is the response for the client, made up or of the broker; None until it exists, and if there is none.
+    ``rule`` is its rule, ``action`` describes what happened. ``time`` is in seconds since 1970; ``frame`` has the
+    bytes of the request as received, without the length prefix, and ``request`` is the decoded request.
+    ``response`` is the response for the client, from the rule or the broker; None before it exists, or if none is sent.
     """
 
     rule: Rule

@@ -29,7 +29,7 @@ from krammar.util.diagnostics import Diagnostics, Position, format_text
 
 TABLE = "fault"
 
-# For keys whose values have a form of their own.
+# Forms of the values of some keys.
 _EXAMPLES = {"between": "between = [5, 10]"}
 _MESSAGE = re.compile(r"(?P<message>.*?) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|.*)\)")
 
@@ -51,7 +51,7 @@ class Expected:
 
 
 def read_rules(faults: Faults, path: Path) -> list[Expected]:
-    """Add the rules of a file. Returns what it expects of them.
+    """Add the rules of a file. Returns how often it expects each one to fire.
 
     Raises:
         FaultsFileError: the file has errors. No rule was added.
@@ -69,7 +69,7 @@ def read_rules(faults: Faults, path: Path) -> list[Expected]:
 
 
 def read_text(faults: Faults, path: Path, text: str) -> list[Expected]:
-    """Add the rules of a file's text, as ``read_rules``. ``path`` is what diagnostics name."""
+    """Add the rules of a file's text, as ``read_rules``. Diagnostics name ``path``."""
     diagnostics = Diagnostics()
     before = faults.rules
     diagnostics.add_source(path, text)
@@ -240,7 +240,7 @@ _LIMITS: Mapping[str, Callable[[Rule, Any], object]] = {
     "every": Rule.every,
     "between": _between,
 }
-# The arguments of ``Faults.on``, and the limits: what else a rule can have, and its values.
+# The arguments of ``Faults.on``, the limits, and the kinds of their values.
 _SELECTION = {"api": Values((str, list)), **declared(Faults.on)}
 del _SELECTION["apis"]
 _KEYS: Mapping[str, Values] = {

@@ -1,4 +1,4 @@
-"""What makes the rules a filter: they run in a broker and in a proxy, on the message-versions that rules name."""
+"""Makes the rules a filter, which runs in a broker or a proxy on the message-versions that rules name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from krammar.faults.steps import Delivery, Exchange, Fate, StepTo, Verdict
 from krammar.proxy.interface import SILENCE, Close, Connection, Filter, Method, Named
 from krammar.proxy.interface import Exchange as Exchanged
 
-# The API from whose responses the names of topics are learned, even if no rule is about it.
+# Names of topics are learned from the responses of this API, even if no rule applies to it.
 _METADATA = "Metadata"
 
 
@@ -56,7 +56,7 @@ class FaultFilter(Filter):
         self.refresh()
 
     def refresh(self) -> None:
-        """Let the chains look again at what rules name."""
+        """Let the chains read again which message-versions the rules name."""
         for refresh in self._refresh:
             refresh()
 
@@ -99,7 +99,7 @@ class FaultFilter(Filter):
         connection.state.pop(self, None)
 
     def on_request(self, request: Any, exchange: Exchanged) -> Any:
-        """Do with a request what the rules decide."""
+        """Apply the rules to a request."""
         connection = exchange.connection
         talk: Decides = connection.state.setdefault(self, None) or self.talk()
         connection.state[self] = talk
@@ -121,7 +121,7 @@ class FaultFilter(Filter):
         return _after(verdict.delay_ms / 1000, act) if verdict.delay_ms else act()
 
     def on_response(self, response: Any, exchange: Exchanged) -> Any:
-        """Do with a response what the rules decide."""
+        """Apply the rules to a response."""
         known = exchange.state.get(self)
         if known is None:  # no rule is about the request
             shape = self.schema.response(exchange.api_key, exchange.version)

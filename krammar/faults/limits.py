@@ -75,6 +75,6 @@ class Limits:
 
 
 def at_least_one(what: str, number: int) -> None:
-    """Raise FaultError for what is no number of times."""
+    """Raise FaultError for a value below 1, or of another type."""
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise FaultError(f"{what} must be a whole number from 1, not {number}", word=str(number))

@@ -153,7 +153,7 @@ class Corrupt(Action):
     """Corrupt the last record batch of each partition: of Produce requests, or of Fetch responses.
 
     Args:
-        kind: what is wrong, ``crc``, ``count`` or ``codec``.
+        kind: the kind of damage, ``crc``, ``count`` or ``codec``.
     """
 
     kind: Literal["crc", "count", "codec"] = "crc"
@@ -193,7 +193,7 @@ class Corrupt(Action):
 def _batches(
     occasion: Occasion, struct: Any, shape: Shape, outer: dict[str, Any]
 ) -> Iterator[tuple[Any, str]]:
-    """Yield the structs and attributes that hold batches of what the rule is about."""
+    """Yield the structs and attributes that hold the batches to which the rule applies."""
     subject = outer | {role: getattr(struct, name) for name, role in shape.plain}
     for name in shape.records:
         if getattr(struct, name) and occasion.target.selection.matches(subject, occasion.names):

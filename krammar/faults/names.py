@@ -16,7 +16,7 @@ class LearnedNames:
     """Learns the names from responses that have both, such as Metadata.
 
     Args:
-        known: asked for what was not learned.
+        known: returns names that were not learned.
     """
 
     def __init__(self, known: TopicNames | None = None) -> None:

@@ -116,7 +116,7 @@ class Path:
         return None
 
     def owners(self, message: Any) -> Iterator[tuple[Any, str | int]]:
-        """Yield what holds the values: a struct and an attribute, or a list and an index."""
+        """Yield the places of the values: a struct and an attribute, or a list and an index."""
         holders = [message]
         for number, step in enumerate(self.steps):
             last = number == len(self.steps) - 1

@@ -1,4 +1,4 @@
-"""A rule: when it applies, how often, what it does, and how often it did."""
+"""A rule: when it applies, what it does, and how often it has fired."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class Rule:
 
     @contextmanager
     def _or_removed(self) -> Iterator[None]:
-        """Remove the rule if it turns out to be wrong, so that no half of it acts or is expected to fire."""
+        """Remove the rule if it turns out to be invalid, so that no part of it acts or is expected to fire."""
         try:
             yield
         except FaultError:
@@ -257,7 +257,7 @@ class Rule:
     # What the engine asks.
 
     def target(self, exchange: Exchange) -> Target | None:
-        """Return what the rule applies to, if it is armed and concerns the exchange."""
+        """Return the message-version to act on; None if the rule is not armed, or is not about the exchange."""
         if not self.actions:
             return None
         for name, wanted in self._client.items():

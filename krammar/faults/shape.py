@@ -1,4 +1,4 @@
-"""What the layouts of a protocol say about its messages: error codes, records, and what elements are about.
+"""The meaning of the fields of messages, from their layouts: error codes, records, and what elements identify.
 
 A *role* is what a field identifies: ``topic``, ``topic_id``, ``partition``, ``group``,
 ``transactional_id``; every other field has its own name as its role. Requests and responses name
@@ -17,9 +17,9 @@ from krammar.wire.package import Package
 
 ERROR_CODE = "ErrorCode"
 
-# By what the definitions say that a field names.
+# By the entity of a field in the definitions.
 _ENTITIES = {"topicName": "topic", "groupId": "group", "transactionalId": "transactional_id"}
-# Kafka's schemas do not say which numbers are partitions.
+# Kafka's schemas do not mark numbers of partitions.
 _ROLES = {
     "index": "partition",
     "partition_index": "partition",
@@ -47,7 +47,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The fields of a struct at one version, by what they are for.
+    """The fields of a struct at one version, by their use.
 
     ``plain`` are attributes and roles of plain fields, ``errors`` and ``records`` the attributes that
     hold error codes and record batches.

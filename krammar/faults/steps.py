@@ -1,4 +1,4 @@
-"""What a connection does for a fault. The engine returns these; the tap and the broker carry them out."""
+"""The steps of a connection for a fault. The engine returns them; the tap and the broker carry them out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Fate(Enum):
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request, and what is known of it and of its response.
+    """A request, with the engine's knowledge of it and of its response.
 
     ``frame`` has the request's bytes without the length prefix, ``version`` is that of the response's
     body too, unless ``body_version`` differs. The last six are the engine's: rules that have fired,

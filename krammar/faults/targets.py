@@ -1,4 +1,4 @@
-"""What a rule applies to: message-versions, and the paths, conditions and error codes that they have."""
+"""The message-versions that a rule applies to, with their paths, conditions and error codes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Targets:
                 errors[key] = error
         if not errors:
             return
-        # A wrong value says more than a version without the field.
+        # The error of a wrong value is more useful than that of a version without the field.
         (api, _), first = min(errors.items(), key=lambda error: error[1].code in _NOT_HERE)
         left = {key: target for key, target in self._targets.items() if key not in errors}
         if first.code in _NOT_HERE and left and not self._named:
@@ -102,7 +102,7 @@ class Targets:
         raise FaultError(first.message, hint=hint, code=first.code, word=first.word)
 
     def find_path(self, text: str) -> Path:
-        """Read a path and settle on which side it begins."""
+        """Read a path, and decide whether it begins in the request or the response."""
         path = Path.parse(text)
         sides = [path.side] if path.side else ["request", "response"]
         error: FaultError | None = None
@@ -121,7 +121,7 @@ class Targets:
                     package.request_class(key) if side == "request" else package.response_class(key)
                 )
                 missing = None if cls is None else path.missing(cls)
-                # A path whose first field exists on one side is meant for that side.
+                # If only one side has the first field, the path belongs to that side.
                 if missing and (error is None or path.steps[0].name in cls._fields):
                     error = missing
         raise error or FaultError(

@@ -1,4 +1,4 @@
-"""Where the keys and values of a TOML text are: the standard library's reader does not tell."""
+"""The positions of keys and values in a TOML text, which the standard library's reader does not return."""
 
 from __future__ import annotations
 

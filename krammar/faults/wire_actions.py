@@ -68,8 +68,8 @@ class Delay(Action):
 
     Args:
         ms: milliseconds.
-        of: what is delayed, ``response`` or ``request``.
-        jitter: each delay differs by up to so many milliseconds, in both directions.
+        of: the delayed message, ``response`` or ``request``.
+        jitter: each delay is up to this many milliseconds shorter or longer.
         seed: the same seed gives the same jitter.
     """
 
@@ -142,7 +142,7 @@ class Bandwidth(Action):
 
 @dataclass(eq=False)
 class BlackHole(Action):
-    """Neither handle nor answer the request, nor what follows it on the connection."""
+    """Stop handling and answering requests of the connection, from this one on."""
 
     key: ClassVar[str] = "black_hole"
     told: ClassVar[str] = "swallowed the connection's requests from here on"
@@ -207,7 +207,7 @@ class CorrelationId(Action):
     """Answer with a wrong correlation id.
 
     Args:
-        by: how much too high it is.
+        by: the difference to the correct one.
     """
 
     by: Annotated[int, _WRONG] = 1
@@ -227,7 +227,7 @@ class Reorder(Action):
     """Send the response after the connection's next one, or after a while without one.
 
     Args:
-        ms: that while, in milliseconds.
+        ms: how long to wait for another response, in milliseconds.
     """
 
     ms: Annotated[float, minimum(0)] = 1000

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from krammar.wire.classes import NotFound, class_of, import_package
-from krammar.wire.errors import DecodeError, WireError
+from krammar.wire.errors import WireError
 from krammar.wire.layout import Layout, Node
+from krammar.wire.package import package_of
+from krammar.wire.tracing import Trace, trace_frame, trace_message
 
 _HEX_BYTES = 8
 
@@ -43,7 +45,7 @@ def inspect_bytes(
     cls = class_of(import_package(package), name)
     if version is None and getattr(cls, "_version_field", None):
         version = int.from_bytes(data[:2], "big", signed=True)
-    return _trace(_layout(package, name, version), data, 0)
+    return _lines(trace_message(_layout(package, name, version), data), data)
 
 
 def _inspect_request(package: Any, data: bytes) -> tuple[list[str], WireError | None]:
@@ -53,38 +55,23 @@ def _inspect_request(package: Any, data: bytes) -> tuple[list[str], WireError | 
         )
     key = int.from_bytes(data[:2], "big", signed=True)
     version = int.from_bytes(data[2:4], "big", signed=True)
-    try:
-        headers = package.header_versions(key, version)
-        header = package.layout(package.RequestHeader, headers.request)
-        _, end = header.read_from(data, 0)
-        lines, _ = _trace(header, data[:end], 0)
-        body = package.layout(package.request_class(key), version)
-        more, error = _trace(body, data[end:], end)
-    except WireError as error:
-        return [], error
-    return lines + more, error
+    return _lines(trace_frame(package_of(package), data, key, version, is_request=True), data)
 
 
-def _trace(layout: Layout, data: bytes, shift: int) -> tuple[list[str], WireError | None]:
-    error = None
-    try:
-        root = layout.trace(data)
-    except DecodeError as failed:
-        error = failed
-        root = failed.node  # type: ignore[attr-defined]
-    lines = [f"{layout.name} v{layout.version}: {root.end} of {len(data)} bytes"]
-    for depth, node in root.walk():
-        if node is not root:
-            lines.append(_line(depth, node, data, shift))
-    return lines, error
+def _lines(trace: Trace, data: bytes) -> tuple[list[str], WireError | None]:
+    lines = []
+    for layout, root, size in trace.parts:
+        lines.append(f"{layout.name} v{layout.version}: {root.end - root.offset} of {size} bytes")
+        lines += [_line(depth, node, data) for depth, node in root.walk() if node is not root]
+    return lines, trace.error
 
 
-def _line(depth: int, node: Node, data: bytes, shift: int) -> str:
+def _line(depth: int, node: Node, data: bytes) -> str:
     raw = data[node.offset : node.end]
     shown = raw[:_HEX_BYTES].hex(" ") + (" …" if len(raw) > _HEX_BYTES else "")
     label = f"{'  ' * (depth - 1)}{node.name}"
     value = "" if node.children else f" = {_value(node.value)}"
-    return f"{node.offset + shift:6}  {shown:<26}  {label}{value}  {node.type}".rstrip()
+    return f"{node.offset:6}  {shown:<26}  {label}{value}  {node.type}".rstrip()
 
 
 def _value(value: Any) -> str:

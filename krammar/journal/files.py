@@ -65,7 +65,7 @@ class FileJournals(Closing):
         fragment_bytes: the size in bytes from which a fragment is full, and a new one begins.
         fsync: whether appends survive a power cut, and not only the end of their process. Without it, a power cut
             takes at most the appends of the 5 seconds before the last one.
-        linger_ms: how long appends that nobody waits for are collected before they are written.
+        linger_ms: how long to collect appends without a waiting caller before they are written.
         buffer_bytes: how many bytes of a journal's appends are collected at most.
     """
 

@@ -13,7 +13,7 @@ place. Four fields of a head make up for that:
              it, so new appends that begin there use no offset twice, however old the head is that the power cut left.
 
 ``visible`` is the end for readers as long as the machine runs. It is less than ``end`` while an append is forced to the
-disk, so that no reader sees what a power cut could still take back.
+disk, so that no reader sees bytes that a power cut could still remove.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def readable_end(folder: Path) -> int:
 
 
 def intact_end(folder: Path, head: Head) -> int:
-    """Return the end of the bytes that are there. After a power cut, it can be less than the journal's end."""
+    """Return the end of the existing bytes. After a power cut, it can be less than the journal's end."""
     if head.synced == head.end or _is_intact(folder, head):
         return head.end
     return head.synced

@@ -29,7 +29,7 @@ from krammar.util.durable import sync, write_again, write_fully
 log = logging.getLogger("krammar.journal")
 
 # Without fsync, a writer forces its bytes to the disk before it appends more than this after the last time: bytes and
-# seconds. It bounds what a power cut can take, and what is read to check a journal after it.
+# seconds. It limits how much a power cut can lose, and how much must be read to check a journal afterwards.
 UNSYNCED_BYTES = 1 << 28
 UNSYNCED_SECONDS = 5.0
 

@@ -36,7 +36,7 @@ class TopicJournals(Closing):
     Args:
         servers: see ``krammar.client.Client``, as for the settings.
         content_type: the content type of all journals; topics do not store one.
-        linger_ms: how long appends that nobody waits for are collected before they are sent.
+        linger_ms: how long to collect appends without a waiting caller before they are sent.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class TopicJournals(Closing):
                     log.warning("appending to topics has failed: %s", error)
 
     def _work(self) -> bool:
-        """Send appends that nobody waits for; return whether some are in flight."""
+        """Send appends without a waiting caller; return whether some are in flight."""
         with self._working:
             if self._producer is None or self._closed:
                 return False

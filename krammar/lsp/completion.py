@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from lsprotocol import types as lsp
 
@@ -22,39 +21,28 @@ from krammar.compiler.front.syntax import (
     StructNode,
 )
 from krammar.compiler.ir import PRIMITIVES, VersionRange
+from krammar.lsp.header_completion import header_proposals
 from krammar.lsp.project import Analysis, SourceFile
+from krammar.lsp.proposals import Kind, Proposal
+from krammar.lsp.rows import (
+    VERSIONS,
+    FieldPlace,
+    head_of,
+)
 from krammar.lsp.words import (
     ANNOTATIONS,
     ENTITIES,
     MILLIS,
-    MODIFIERS,
     OTHER_TYPES,
-    ROUTINGS,
     TYPES,
 )
 
 TRIGGERS = [" ", ":", "-", "(", "[", "/", ","]
 
-_Kind = lsp.CompletionItemKind
-_NAME = r"[A-Za-z]\w*(?:\.[A-Za-z]\w*)?"
-_HEADER = re.compile(rf"({_NAME}) =>(?: (.*))?$")
-_RANGE = re.compile(r"v(\d+)(?:(\+)|-v(\d+))")
 # The most names of fields that are offered.
 _MAX_NAMES = 200
 # The most versions that are offered.
 _MAX_VERSIONS = 40
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """An item of the list. ``insert`` replaces the last ``typed`` characters before the cursor."""
-
-    label: str
-    kind: lsp.CompletionItemKind
-    typed: int
-    detail: str = ""
-    doc: str = ""
-    insert: str = ""
 
 
 def complete(analysis: Analysis, file: SourceFile, offset: int) -> list[lsp.CompletionItem]:
@@ -79,28 +67,28 @@ def complete(analysis: Analysis, file: SourceFile, offset: int) -> list[lsp.Comp
     return items
 
 
-def _items(analysis: Analysis, file: SourceFile, index: int, prefix: str) -> Iterator[_Item]:
+def _items(analysis: Analysis, file: SourceFile, index: int, prefix: str) -> Iterator[Proposal]:
     rows = file.text.rows
     if prefix.lstrip(" \t").startswith("//"):
         return
     if not prefix.startswith((" ", "\t")):
-        yield from _definition(analysis, file, index, prefix)
+        yield from header_proposals(analysis, file, index, prefix)
         return
-    head = _head(rows, index)
+    head = head_of(rows, index)
     if head is None:
         return
     if rows[head].endswith("("):
         yield from _member(rows, head, index, prefix)
         return
-    place = _Place(rows, head, index)
+    place = FieldPlace(rows, head, index)
     if match := re.match(r"\s+(reserved tag (?:[^,]*, )*)(\d*)$", prefix):
-        yield _Item(str(place.free_tag()), _Kind.Value, len(match[2]), "the next tag")
+        yield Proposal(str(place.free_tag()), Kind.Value, len(match[2]), "the next tag")
     elif match := re.match(r"\s+(\w*|reserved \w*)$", prefix):
         if " " not in match[1]:
             yield from _names(analysis, place, match[1])
         if place.flexible_from is not None:
             tag = f"reserved tag {place.free_tag()}"
-            yield _Item(tag, _Kind.Keyword, len(match[1]), doc=ANNOTATIONS["reserved tag"])
+            yield Proposal(tag, Kind.Keyword, len(match[1]), doc=ANNOTATIONS["reserved tag"])
     elif match := re.search(r" // (.*)$", prefix):
         yield from _annotations(analysis, place, match[1])
     elif match := re.match(r"\s+\w+(?:: (.*?))?\(([^()]*)$", prefix):
@@ -108,7 +96,7 @@ def _items(analysis: Analysis, file: SourceFile, index: int, prefix: str) -> Ite
     elif match := re.search(r": length-field-minus => (\w*)$", prefix):
         typed = match[1]
         for name in place.integers_before():
-            yield _Item(name, _Kind.Field, len(typed))
+            yield Proposal(name, Kind.Field, len(typed))
     elif match := re.match(r"\s+\w+: (.*)$", prefix):
         yield from _types(analysis, place.name, match[1])
 
@@ -116,100 +104,7 @@ def _items(analysis: Analysis, file: SourceFile, index: int, prefix: str) -> Ite
 # Definitions
 
 
-def _definition(analysis: Analysis, file: SourceFile, index: int, prefix: str) -> Iterator[_Item]:
-    if re.fullmatch(r"\w*", prefix):
-        yield from _responses(file, index, prefix)
-    elif match := _HEADER.match(prefix):
-        yield from _modifiers(analysis, file, match[1], match[2])
-    elif match := re.fullmatch(rf"{_NAME} (\w*)", prefix):
-        yield _Item("=>", _Kind.Operator, len(match[1]), "a struct")
-        for name, primitive in PRIMITIVES.items():
-            if primitive.is_integer:
-                yield _Item(f"{name} (", _Kind.Enum, len(match[1]), "an enum")
-
-
-def _responses(file: SourceFile, index: int, typed: str) -> Iterator[_Item]:
-    """The response of the request directly before a line."""
-    for row in reversed(file.text.rows[:index]):
-        match = _HEADER.match(row)
-        if match is None:
-            if row[:1] not in ("", " ", "/"):
-                return
-            continue
-        if match[1].endswith("Request") and "key " in (match[2] or ""):
-            name = match[1].removesuffix("Request") + "Response"
-            if not any(each.startswith(f"{name} =>") for each in file.text.rows):
-                yield _Item(f"{name} =>", _Kind.Struct, len(typed), f"the response of {match[1]}")
-        return
-
-
-def _modifiers(
-    analysis: Analysis, file: SourceFile, name: str, written: str | None
-) -> Iterator[_Item]:
-    if written is None:
-        return
-    *before, typed = written.split(", ")
-    used = {re.sub(r" v?\d+\+?$", "", each) for each in before}
-    response = f"{name.removesuffix('Request')}Response"
-    typed_number = re.fullmatch(r"(key|max version|min version) (\d*)", typed)
-    if typed_number:
-        if typed_number[1] == "key":
-            yield _Item(str(_next_key(analysis)), _Kind.Value, len(typed_number[2]), "the next key")
-        return
-    top = next((int(each[12:]) for each in before if re.fullmatch(r"max version \d+", each)), None)
-    if match := re.fullmatch(r"flexible (v?\d*\+?)", typed):
-        for version in range(top if top is not None else 0, -1, -1):
-            yield _Item(f"v{version}+", _Kind.Value, len(match[1]))
-        return
-    offered: dict[str, str] = {}
-    if "key" in used:
-        offered |= {"max version": "max version "} if "max version" not in used else {}
-        offered |= {"flexible": f"flexible v{top or 0}+", "min version": "min version "}
-        if not used & set(ROUTINGS):
-            offered |= {each: each for each in ROUTINGS}
-        offered["frequent"] = "frequent"
-    elif "not top level" in used:
-        offered = {
-            "with version field": "with version field",
-            "no encoding": "no encoding",
-            "flexible": f"flexible v{top or 0}+",
-            "min version": "min version ",
-            "max version": "max version ",
-            "frequent": "frequent",
-        }
-        if "no encoding" in used:
-            # The versions are those of the message that contains the struct.
-            offered = {}
-    elif "." in name and not before:
-        # A struct of a message is not encoded alone.
-        offered["not top level"] = "not top level, no encoding"
-    elif not before:
-        offered["not top level"] = "not top level"
-        request = f"key {_next_key(analysis)}, max version 0"
-        offered = (
-            {"key": request, **offered}
-            if name.endswith("Request") and response != name
-            else {**offered, "key": request}
-        )
-    for word, insert in offered.items():
-        if word not in used:
-            yield _Item(
-                insert.rstrip(" "), _Kind.Keyword, len(typed), doc=MODIFIERS[word], insert=insert
-            )
-
-
-def _next_key(analysis: Analysis) -> int:
-    keys = [
-        int(word.text, 0)
-        for node in analysis.definitions.values()
-        if isinstance(node, StructNode)
-        for kind, word in node.modifiers
-        if kind == "key"
-    ]
-    return max(keys, default=-1) + 1
-
-
-def _member(rows: Sequence[str], head: int, index: int, prefix: str) -> Iterator[_Item]:
+def _member(rows: Sequence[str], head: int, index: int, prefix: str) -> Iterator[Proposal]:
     if match := re.fullmatch(r"\s+(-?\d*)", prefix):
         values = []
         for row in rows[head + 1 :]:
@@ -218,129 +113,15 @@ def _member(rows: Sequence[str], head: int, index: int, prefix: str) -> Iterator
             if row is not rows[index] and (value := re.match(r"\s+(-?\d+):", row)):
                 values.append(int(value[1]))
         value_text = f"{max(values, default=-1) + 1}: "
-        yield _Item(value_text, _Kind.EnumMember, len(match[1]), "the next value")
+        yield Proposal(value_text, Kind.EnumMember, len(match[1]), "the next value")
     elif match := re.search(r": \w+ // (\w*)$", prefix):
-        yield _Item("retriable", _Kind.Keyword, len(match[1]), doc=ANNOTATIONS["retriable"])
+        yield Proposal("retriable", Kind.Keyword, len(match[1]), doc=ANNOTATIONS["retriable"])
 
 
 # Fields
 
 
-def _head(rows: Sequence[str], index: int) -> int | None:
-    """The line with the header of the definition that contains a line."""
-    for above in range(index, -1, -1):
-        row = rows[above]
-        if row[:1] not in ("", " ", "\t", "/"):
-            return None if row == ")" else above
-    return None
-
-
-class _Place:
-    """A line among the fields of a struct."""
-
-    def __init__(self, rows: Sequence[str], head: int, index: int) -> None:
-        self._rows = rows
-        self._head = head
-        self._index = index
-        self.indent = _indent(rows[index])
-        self.min_version, self.max_version, self.flexible_from = _header_versions(rows, head)
-
-    @property
-    def name(self) -> str:
-        """The name of the definition."""
-        match = re.match(r"[\w.]+", self._rows[self._head])
-        return match[0] if match else ""
-
-    def holders(self) -> Iterator[VersionRange]:
-        """The versions of the fields that contain the line."""
-        indent = self.indent
-        for row in reversed(self._rows[self._head + 1 : self._index]):
-            if row.strip() and not row.lstrip().startswith("//") and _indent(row) < indent:
-                indent = _indent(row)
-                yield _range_of(row)
-
-    def siblings(self) -> list[str]:
-        """The other lines of the same struct."""
-        found = []
-        for area in (
-            reversed(self._rows[self._head + 1 : self._index]),
-            iter(self._rows[self._index + 1 :]),
-        ):
-            for row in area:
-                if row.strip() and _indent(row) < self.indent:
-                    break
-                if row.strip() and _indent(row) == self.indent and not row.strip().startswith("//"):
-                    found.append(row.strip())
-        return found
-
-    def free_tag(self) -> int:
-        """The lowest tag that the other lines neither use nor reserve."""
-        tags = {
-            int(number)
-            for row in self.siblings()
-            for listed in re.findall(r"\btag (\d{1,5}(?:, \d{1,5})*)", row)
-            for number in listed.split(", ")
-        }
-        return next(each for each in range(len(tags) + 1) if each not in tags)
-
-    def integers_before(self) -> list[str]:
-        """The names of the integer fields before the line, the nearest first."""
-        found = []
-        for row in reversed(self._rows[self._head + 1 : self._index]):
-            if row.strip() and _indent(row) < self.indent:
-                break
-            match = re.match(r"\s+(\w+): (\w+)", row)
-            if match and _indent(row) == self.indent:
-                primitive = PRIMITIVES.get(match[2])
-                if primitive is not None and primitive.is_integer:
-                    found.append(match[1])
-        return found
-
-    def mentioned(self) -> list[int]:
-        """The versions that the definition names anywhere."""
-        found = []
-        above = self._rows[self._head : self._index]
-        for row in (*above, *_until_dedent(self._rows[self._index + 1 :])):
-            if not row.lstrip().startswith("//"):
-                found += [int(each) for each in re.findall(r"\bv(\d{1,5})\b", row)]
-        return found
-
-
-def _until_dedent(rows: Iterable[str]) -> Iterator[str]:
-    for row in rows:
-        if row and not row.startswith((" ", "\t")):
-            return
-        yield row
-
-
-def _header_versions(rows: Sequence[str], head: int) -> tuple[int, int | None, int | None]:
-    """Lowest, highest and first flexible version of a definition; a response has those of its request."""
-    match = _HEADER.match(rows[head])
-    written = (match[2] if match else "") or ""
-    if match and not written and match[1].endswith("Response"):
-        request = match[1].removesuffix("Response") + "Request =>"
-        written = next((row for row in reversed(rows[:head]) if row.startswith(request)), "")
-
-    def number(pattern: str) -> int | None:
-        found = re.search(pattern + r"(\d{1,5})", written)
-        return int(found[1]) if found else None
-
-    return number("min version ") or 0, number("max version "), number("flexible v")
-
-
-def _range_of(row: str) -> VersionRange:
-    match = _RANGE.search(row.partition(" // ")[2])
-    if match is None:
-        return VersionRange()
-    low = int(match[1])
-    return VersionRange(low, max(low, int(match[3])) if match[3] else None)
-
-
-def _indent(row: str) -> int:
-    return len(row) - len(row.lstrip(" \t"))
-
-
-def _names(analysis: Analysis, place: _Place, typed: str) -> Iterator[_Item]:
+def _names(analysis: Analysis, place: FieldPlace, typed: str) -> Iterator[Proposal]:
     """Names of fields that the folder's definitions use, with their types, the most frequent first."""
     taken = {re.split(r"\W", row, maxsplit=1)[0] for row in place.siblings()}
     counted: Counter[str] = Counter()
@@ -351,10 +132,10 @@ def _names(analysis: Analysis, place: _Place, typed: str) -> Iterator[_Item]:
         name = text.partition(":")[0]
         if name not in taken:
             used = f"in {count} place{'s' * (count != 1)}"
-            yield _Item(text, _Kind.Field, len(typed), used)
+            yield Proposal(text, Kind.Field, len(typed), used)
     for name, doc in MILLIS.items():
         if name not in taken:
-            yield _Item(name, _Kind.Field, len(typed), "int32", doc)
+            yield Proposal(name, Kind.Field, len(typed), "int32", doc)
 
 
 def _written(fields: Sequence[FieldNode]) -> Iterator[str]:
@@ -371,7 +152,7 @@ def _written(fields: Sequence[FieldNode]) -> Iterator[str]:
         yield from _written(field.fields)
 
 
-def _types(analysis: Analysis, message: str, written: str) -> Iterator[_Item]:
+def _types(analysis: Analysis, message: str, written: str) -> Iterator[Proposal]:
     """Types after ``Name: `` in a message. Within brackets only those that can be elements."""
     match = re.fullmatch(r"((?:nullable(?:-v\d+\+)?|varint)?\[+)?([\w.+-]*)", written)
     if match is None:
@@ -379,47 +160,47 @@ def _types(analysis: Analysis, message: str, written: str) -> Iterator[_Item]:
     inside, typed = bool(match[1]), match[2]
     close = "]" * (match[1] or "").count("[")
     for name, doc in TYPES.items():
-        yield _Item(name, _Kind.Keyword, len(typed), doc=doc)
+        yield Proposal(name, Kind.Keyword, len(typed), doc=doc)
     for name, node in analysis.definitions.items():
         if isinstance(node, EnumNode):
-            yield _Item(f"enum-{name}", _Kind.Enum, len(typed), node.type.text, doc=node.doc)
+            yield Proposal(f"enum-{name}", Kind.Enum, len(typed), node.type.text, doc=node.doc)
         elif (
             not any(kind == "key" for kind, _ in node.modifiers)
             and node.modifiers
             # A struct of a message can be used only there.
             and name.rpartition(".")[0] in ("", message.partition(".")[0])
         ):
-            yield _Item(name, _Kind.Struct, len(typed), doc=node.doc)
+            yield Proposal(name, Kind.Struct, len(typed), doc=node.doc)
     if inside:
-        yield _Item(f"=>{close}", _Kind.Struct, len(typed), doc=OTHER_TYPES["[=>]"])
+        yield Proposal(f"=>{close}", Kind.Struct, len(typed), doc=OTHER_TYPES["[=>]"])
         return
     for name, doc in OTHER_TYPES.items():
-        yield _Item(name, _Kind.Struct, len(typed), doc=doc)
-    yield _Item("nullable[", _Kind.Keyword, len(typed), doc="An array that can be null.")
-    yield _Item("varint[", _Kind.Keyword, len(typed), doc="An array with a zig-zag varint count.")
+        yield Proposal(name, Kind.Struct, len(typed), doc=doc)
+    yield Proposal("nullable[", Kind.Keyword, len(typed), doc="An array that can be null.")
+    yield Proposal("varint[", Kind.Keyword, len(typed), doc="An array with a zig-zag varint count.")
 
 
-def _annotations(analysis: Analysis, place: _Place, written: str) -> Iterator[_Item]:
+def _annotations(analysis: Analysis, place: FieldPlace, written: str) -> Iterator[Proposal]:
     """Versions that the field can have, the next free tag, and the words that can follow."""
     *before, typed = written.split(", ")
     if entity := re.fullmatch(r"entity (\w*)", typed):
         # The word that is being typed is in the definitions too.
         own = {name for name in _entities(analysis) if name != entity[1]} - ENTITIES.keys()
         for name in (*ENTITIES, *sorted(own)):
-            yield _Item(name, _Kind.Value, len(entity[1]), doc=ENTITIES.get(name, ""))
+            yield Proposal(name, Kind.Value, len(entity[1]), doc=ENTITIES.get(name, ""))
         return
-    if not any(_RANGE.fullmatch(each) for each in before):
+    if not any(VERSIONS.fullmatch(each) for each in before):
         yield from _versions(place, typed)
     flexible = place.flexible_from is not None
     if flexible and not any(each.startswith("tag ") for each in before):
-        yield _Item(f"tag {place.free_tag()}", _Kind.Property, len(typed), doc=ANNOTATIONS["tag"])
+        yield Proposal(f"tag {place.free_tag()}", Kind.Property, len(typed), doc=ANNOTATIONS["tag"])
     if flexible and "not flexible" not in before:
-        yield _Item("not flexible", _Kind.Property, len(typed), doc=ANNOTATIONS["not flexible"])
+        yield Proposal("not flexible", Kind.Property, len(typed), doc=ANNOTATIONS["not flexible"])
     if "ignorable" not in before:
-        yield _Item("ignorable", _Kind.Property, len(typed), doc=ANNOTATIONS["ignorable"])
+        yield Proposal("ignorable", Kind.Property, len(typed), doc=ANNOTATIONS["ignorable"])
     if not any(each.startswith("entity ") for each in before):
         doc = ANNOTATIONS["entity"]
-        yield _Item("entity", _Kind.Property, len(typed), doc=doc, insert="entity ")
+        yield Proposal("entity", Kind.Property, len(typed), doc=doc, insert="entity ")
 
 
 def _entities(analysis: Analysis) -> Iterator[str]:
@@ -436,7 +217,7 @@ def _entities(analysis: Analysis) -> Iterator[str]:
         yield from (word.text for kind, word in field.annotations if kind == "entity")
 
 
-def _versions(place: _Place, typed: str) -> Iterator[_Item]:
+def _versions(place: FieldPlace, typed: str) -> Iterator[Proposal]:
     low, high = place.min_version, place.max_version
     if high is None:
         high = max(place.mentioned(), default=0)
@@ -452,20 +233,20 @@ def _versions(place: _Place, typed: str) -> Iterator[_Item]:
     for version in range(top, first - 1, -1):
         if version > allowed.min or version > low:
             text = f"v{version}+" if open_ended else f"v{version}-v{top}"
-            yield _Item(text, _Kind.Value, len(typed), f"from version {version}")
+            yield Proposal(text, Kind.Value, len(typed), f"from version {version}")
     for version in range(top - 1, first - 1, -1):
         text = f"v{allowed.min}-v{version}"
-        yield _Item(text, _Kind.Value, len(typed), f"until version {version}")
+        yield Proposal(text, Kind.Value, len(typed), f"until version {version}")
 
 
-def _defaults(analysis: Analysis, type_: str, typed: str) -> Iterator[_Item]:
+def _defaults(analysis: Analysis, type_: str, typed: str) -> Iterator[Proposal]:
     """Values that fit the type before the parenthesis."""
     if type_.startswith("enum-"):
         enum = analysis.enum(type_.removeprefix("enum-"))
         for member in enum.members if enum is not None else ():
-            yield _Item(
+            yield Proposal(
                 f"{member.name.text} = {member.value.text}",
-                _Kind.EnumMember,
+                Kind.EnumMember,
                 len(typed),
                 type_,
                 member.doc,
@@ -482,4 +263,4 @@ def _defaults(analysis: Analysis, type_: str, typed: str) -> Iterator[_Item]:
     elif type_ in PRIMITIVES and PRIMITIVES[type_].is_integer:
         values = ("0",)
     for value in values:
-        yield _Item(value, _Kind.Value, len(typed))
+        yield Proposal(value, Kind.Value, len(typed))

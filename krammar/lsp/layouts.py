@@ -21,6 +21,7 @@ from krammar.compiler.steps import (
     WireType,
     WireVarint,
     WireVersioned,
+    innermost,
 )
 
 # Of a length or count: its form, the number that is null, and the bytes of null and of 0.
@@ -187,21 +188,11 @@ def field_forms(outer: ir.Struct, chain: Sequence[ir.Field]) -> list[FieldForm]:
 
 def _step(shape: StructLayout, chain: Sequence[ir.Field]) -> Step | None:
     """The step of a field in a layout, or None if the version does not have it."""
-    step = next((each for each in _steps(shape) if each.field == chain[0]), None)
+    step = next((each for each in shape.all_fields if each.field == chain[0]), None)
     if step is None or len(chain) == 1:
         return step
-    inner = _element(step.wire)
+    inner = innermost(step.wire)
     return _step(inner.layout, chain[1:]) if isinstance(inner, WireStruct) else None
-
-
-def _steps(shape: StructLayout) -> tuple[Step, ...]:
-    return (*shape.fields, *(shape.tags.known if shape.tags is not None else ()))
-
-
-def _element(wire: WireType) -> WireType:
-    while isinstance(wire, WireArray):
-        wire = wire.element
-    return wire
 
 
 def message_page(outer: ir.Struct, version: int) -> str:
@@ -242,7 +233,7 @@ def _rows(
     offset = start
     for step in shape.fields:
         default = hex_text(default_bytes(step.wire, step.field.default), 8)
-        inner = _element(step.wire)
+        inner = innermost(step.wire)
         if isinstance(inner, WireStruct):
             yield offset, "  " * depth + step.field.name, form(step.wire), ""
             plain = inner is step.wire and not inner.nullable
@@ -256,7 +247,7 @@ def _rows(
     for step in shape.tags.known:
         text = f"tag {step.field.tag}, size, then {form(step.wire)}"
         yield None, "  " * (depth + 1) + step.field.name, text, ""
-        inner = _element(step.wire)
+        inner = innermost(step.wire)
         if isinstance(inner, WireStruct):
             yield from _rows(inner.layout, depth + 2, None)
 

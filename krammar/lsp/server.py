@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import logging
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from lsprotocol import types as lsp
-from pygls import uris
 from pygls.exceptions import JsonRpcInvalidParams
-from pygls.lsp.server import LanguageServer
 
-from krammar import __version__
 from krammar.compiler.layout_table import LayoutTable, layout_table
 from krammar.lsp.completion import TRIGGERS, complete
+from krammar.lsp.documents import DefinitionServer, path_of
 from krammar.lsp.editing import (
     RenameError,
-    as_lsp,
     formatting,
     quick_fixes,
     rename_edit,
@@ -32,77 +24,7 @@ from krammar.lsp.hover import hover
 from krammar.lsp.layouts import message_page, versions_text
 from krammar.lsp.outline import SHOW_BYTES, foldings, lenses, outline, workspace_symbols
 from krammar.lsp.project import Analysis, Project, SourceFile
-from krammar.lsp.protocol import EditorProtocol
 from krammar.lsp.versions import hints
-
-# Seconds between a change and its diagnostics. Changes that arrive meanwhile are compiled together.
-_DELAY = 0.02
-
-
-class DefinitionServer(LanguageServer):
-    """A language server for definition files."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "krammar",
-            __version__,
-            text_document_sync_kind=lsp.TextDocumentSyncKind.Incremental,
-            protocol_cls=EditorProtocol,
-        )
-        self.project = Project()
-        # Paths whose folders have changed since their last diagnostics.
-        self.changed: set[Path] = set()
-        self.published: dict[Path, list[lsp.Diagnostic]] = {}
-        # The versions whose bytes the user has asked for, by message.
-        self.chosen: dict[str, int] = {}
-        self.frozen = False
-        self.pages = tempfile.TemporaryDirectory(prefix="krammar-")
-
-    def change(self, path: Path) -> None:
-        """Compile the folder of a document soon, and publish its diagnostics."""
-        if not self.changed:
-            asyncio.get_running_loop().call_later(_DELAY, self.publish)
-        self.changed.add(path)
-
-    def publish(self) -> None:
-        """Publish the diagnostics that differ from those that the editor has."""
-        paths, self.changed = self.changed, set()
-        for path in {each.parent: each for each in paths}.values():
-            analysis = self.project.analysis(path)
-            for each, found in analysis.diagnostics().items():
-                file = analysis.files[each]
-                self._send(each, file.uri, [as_lsp(file, diagnostic) for diagnostic in found])
-            for gone in [each for each in self.published if each.parent == path.parent]:
-                if gone not in analysis.files:
-                    self._send(gone, gone.as_uri(), [])
-        if not self.frozen:
-            # Most objects live as long as the server, so the garbage collector need not visit them again.
-            self.frozen = True
-            gc.collect()
-            gc.freeze()
-
-    def _send(self, path: Path, uri: str, diagnostics: list[lsp.Diagnostic]) -> None:
-        if self.published.get(path, []) != diagnostics:
-            self.published[path] = diagnostics
-            self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, diagnostics))
-
-    def look_up(self, uri: str) -> tuple[Analysis, SourceFile] | None:
-        """Return the file of a document, and the compiled files of its folder."""
-        path = path_of(uri)
-        analysis = self.project.analysis(path)
-        file = analysis.files.get(path)
-        return None if file is None else (analysis, file)
-
-
-def is_defect(record: logging.LogRecord) -> bool:
-    """Return whether a log record is worth reading: not the refusal of what a user asked for."""
-    return not (record.exc_info and isinstance(record.exc_info[1], JsonRpcInvalidParams))
-
-
-def path_of(uri: str) -> Path:
-    """Return the path of a document. A document that is not a file has a folder of its own, which does not exist."""
-    path = uris.to_fs_path(uri) if uri.startswith("file:") else None
-    return Path(path or f"/dev/null/{quote(uri, safe='')}/document.krm")
 
 
 def create_server() -> DefinitionServer:
@@ -160,24 +82,43 @@ def _synchronisation(server: DefinitionServer) -> None:
                 ls.change(path_of(each.uri))
 
 
+def _for_document(
+    server: DefinitionServer, method: str, missing: Any, options: Any = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a feature that needs the compiled files of a document.
+
+    Args:
+        missing: the answer for a document that is not known.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        @server.feature(method, options)
+        def feature(ls: DefinitionServer, params: Any) -> Any:
+            found = ls.look_up(params.text_document.uri)
+            return missing if found is None else function(ls, *found, params)
+
+        return feature
+
+    return register
+
+
 def _reading(server: DefinitionServer) -> None:
-    @server.feature(
-        lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=TRIGGERS)
+    @_for_document(
+        server,
+        lsp.TEXT_DOCUMENT_COMPLETION,
+        None,
+        lsp.CompletionOptions(trigger_characters=TRIGGERS),
     )
-    def completion(ls: DefinitionServer, params: lsp.CompletionParams) -> lsp.CompletionList | None:
-        found = ls.look_up(params.text_document.uri)
-        if found is None:
-            return None
-        analysis, file = found
+    def completion(
+        ls: DefinitionServer, analysis: Analysis, file: SourceFile, params: lsp.CompletionParams
+    ) -> lsp.CompletionList | None:
         items = complete(analysis, file, file.text.offset(params.position))
         return lsp.CompletionList(is_incomplete=False, items=items)
 
-    @server.feature(lsp.TEXT_DOCUMENT_HOVER)
-    def on_hover(ls: DefinitionServer, params: lsp.HoverParams) -> lsp.Hover | None:
-        found = ls.look_up(params.text_document.uri)
-        if found is None:
-            return None
-        analysis, file = found
+    @_for_document(server, lsp.TEXT_DOCUMENT_HOVER, None)
+    def on_hover(
+        ls: DefinitionServer, analysis: Analysis, file: SourceFile, params: lsp.HoverParams
+    ) -> lsp.Hover | None:
         return hover(analysis, file, file.text.offset(params.position), ls.chosen)
 
     @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
@@ -221,10 +162,11 @@ def _places(
 
 
 def _structure(server: DefinitionServer) -> None:
-    @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
-    def symbols(ls: DefinitionServer, params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
-        found = ls.look_up(params.text_document.uri)
-        return [] if found is None else outline(found[1])
+    @_for_document(server, lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL, [])
+    def symbols(
+        ls: DefinitionServer, analysis: Analysis, file: SourceFile, params: lsp.DocumentSymbolParams
+    ) -> list[lsp.DocumentSymbol]:
+        return outline(file)
 
     @server.feature(lsp.WORKSPACE_SYMBOL)
     def all_symbols(
@@ -234,73 +176,70 @@ def _structure(server: DefinitionServer) -> None:
         analyses = [ls.project.analysis(path) for path in folders.values()]
         return list(workspace_symbols(analyses, params.query))
 
-    @server.feature(lsp.TEXT_DOCUMENT_FOLDING_RANGE)
-    def folding(ls: DefinitionServer, params: lsp.FoldingRangeParams) -> list[lsp.FoldingRange]:
-        found = ls.look_up(params.text_document.uri)
-        return [] if found is None else foldings(found[1].text)
+    @_for_document(server, lsp.TEXT_DOCUMENT_FOLDING_RANGE, [])
+    def folding(
+        ls: DefinitionServer, analysis: Analysis, file: SourceFile, params: lsp.FoldingRangeParams
+    ) -> list[lsp.FoldingRange]:
+        return foldings(file.text)
 
-    @server.feature(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, LEGEND)
-    def tokens(ls: DefinitionServer, params: lsp.SemanticTokensParams) -> lsp.SemanticTokens | None:
-        found = ls.look_up(params.text_document.uri)
-        return None if found is None else semantic_tokens(found[1].text)
+    @_for_document(server, lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, None, LEGEND)
+    def tokens(
+        ls: DefinitionServer, analysis: Analysis, file: SourceFile, params: lsp.SemanticTokensParams
+    ) -> lsp.SemanticTokens | None:
+        return semantic_tokens(file.text)
 
-    @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
-    def inlay_hints(ls: DefinitionServer, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
-        found = ls.look_up(params.text_document.uri)
-        if found is None:
-            return []
-        analysis, file = found
+    @_for_document(server, lsp.TEXT_DOCUMENT_INLAY_HINT, [])
+    def inlay_hints(
+        ls: DefinitionServer, analysis: Analysis, file: SourceFile, params: lsp.InlayHintParams
+    ) -> list[lsp.InlayHint]:
         first, last = (
             file.text.row_at(file.text.offset(each))
             for each in (params.range.start, params.range.end)
         )
         return hints(analysis, file, first, last)
 
-    @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
-    def code_lens(ls: DefinitionServer, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
-        found = ls.look_up(params.text_document.uri)
-        return [] if found is None else lenses(*found)
+    @_for_document(server, lsp.TEXT_DOCUMENT_CODE_LENS, [])
+    def code_lens(
+        ls: DefinitionServer, analysis: Analysis, file: SourceFile, params: lsp.CodeLensParams
+    ) -> list[lsp.CodeLens]:
+        return lenses(analysis, file)
 
 
 def _changing(server: DefinitionServer) -> None:
-    @server.feature(
+    @_for_document(
+        server,
         lsp.TEXT_DOCUMENT_CODE_ACTION,
+        [],
         lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix]),
     )
-    def code_action(ls: DefinitionServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
-        found = ls.look_up(params.text_document.uri)
-        if found is None:
-            return []
-        analysis, file = found
+    def code_action(
+        ls: DefinitionServer, analysis: Analysis, file: SourceFile, params: lsp.CodeActionParams
+    ) -> list[lsp.CodeAction]:
         return list(quick_fixes(file, analysis.diagnostics()[file.path], params.range))
 
-    @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
+    @_for_document(server, lsp.TEXT_DOCUMENT_FORMATTING, [])
     def on_formatting(
-        ls: DefinitionServer, params: lsp.DocumentFormattingParams
+        ls: DefinitionServer,
+        analysis: Analysis,
+        file: SourceFile,
+        params: lsp.DocumentFormattingParams,
     ) -> list[lsp.TextEdit]:
-        found = ls.look_up(params.text_document.uri)
-        return [] if found is None else formatting(found[1])
+        return formatting(file)
 
-    @server.feature(lsp.TEXT_DOCUMENT_PREPARE_RENAME)
+    @_for_document(server, lsp.TEXT_DOCUMENT_PREPARE_RENAME, None)
     def prepare_rename(
-        ls: DefinitionServer, params: lsp.PrepareRenameParams
+        ls: DefinitionServer, analysis: Analysis, file: SourceFile, params: lsp.PrepareRenameParams
     ) -> lsp.PrepareRenamePlaceholder | None:
-        found = ls.look_up(params.text_document.uri)
-        if found is None:
-            return None
-        file = found[1]
         name = renameable(file, file.text.offset(params.position))
         if name is None:
             return None
         start, end = file.text.span(name.position)
         return lsp.PrepareRenamePlaceholder(file.text.range(start, end), file.text.text[start:end])
 
-    @server.feature(lsp.TEXT_DOCUMENT_RENAME, lsp.RenameOptions(prepare_provider=True))
-    def on_rename(ls: DefinitionServer, params: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
-        found = ls.look_up(params.text_document.uri)
-        if found is None:
-            return None
-        file = found[1]
+    @_for_document(server, lsp.TEXT_DOCUMENT_RENAME, None, lsp.RenameOptions(prepare_provider=True))
+    def on_rename(
+        ls: DefinitionServer, analysis: Analysis, file: SourceFile, params: lsp.RenameParams
+    ) -> lsp.WorkspaceEdit | None:
         try:
             return rename_edit(ls.project, file, file.text.offset(params.position), params.new_name)
         except RenameError as error:

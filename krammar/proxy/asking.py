@@ -1,4 +1,4 @@
-"""Requests that the proxy itself sends to a broker: those of filters, and those of its login."""
+"""Requests that the proxy itself sends to a broker, for filters and for its login."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from krammar.proxy.chain import Work
 from krammar.proxy.ends import End, Own, Shared
 from krammar.proxy.responses import Responses
-from krammar.wire.framing import PREFIX
+from krammar.wire.framing import message_frame
 
 # Correlation ids of requests of the proxy: negative numbers, which clients do not use.
 _FIRST_OWN = -(1 << 31)
@@ -27,7 +27,7 @@ class Asking(End):
         self._renew = self._renewing = False  # whether a login at the broker is due, or under way
 
     async def _finish(self, finished: Awaitable[None]) -> None:
-        """Wait for something that delays the client's requests, then go on with them."""
+        """Wait for something that delays the client's requests, then continue with them."""
         raise NotImplementedError
 
     # -- logins at the broker (KIP-368)
@@ -72,12 +72,9 @@ class Asking(End):
             client_id="krammar-proxy",
         )
         self._own = self._own + 1 if self._own < -1 else _FIRST_OWN
-        parts: list[bytes] = []
-        header._encode_parts(chain.package.header_versions(key, version).request, parts)
-        request._encode_parts(version, parts)
-        body = b"".join(parts)
+        header_version = chain.package.header_versions(key, version).request
         own = Own(header.correlation_id, asyncio.get_running_loop().create_future())
-        frame = len(body).to_bytes(PREFIX, "big") + body
+        frame = message_frame(header, header_version, request, version)
         if self.shared.closed or self.peer.ended:
             raise ConnectionError("the broker has closed the connection")
         if at_once:

@@ -21,7 +21,7 @@ from krammar.proxy.rewrite import METADATA, TAGGED_ENDPOINTS, may_change
 from krammar.util.printable import escape
 from krammar.wire.elements import MAX_ELEMENTS, check_elements
 from krammar.wire.errors import WireError
-from krammar.wire.framing import PREFIX
+from krammar.wire.framing import PREFIX, body_frame, message_frame
 from krammar.wire.negotiation import API_VERSIONS, UNSUPPORTED_VERSION
 from krammar.wire.package import Package, package_of
 
@@ -30,7 +30,7 @@ SASL_HANDSHAKE = 17
 
 
 class Refused(Exception):
-    """A frame cannot go on, and its connection must be closed."""
+    """A frame cannot be passed on, and its connection must be closed."""
 
 
 class FilterError(Exception):
@@ -159,7 +159,7 @@ class Chain:
         each.attached(self.refresh)
 
     def refresh(self) -> None:
-        """Find out again what the filters name. Raises TypeError for a class of another protocol."""
+        """Ask the filters again which messages they name. Raises TypeError for a class of another protocol."""
         methods: dict[int, list[tuple[Any, Method]]] = {}
         for each in self.filters:
             for named, method in each.methods():
@@ -187,7 +187,7 @@ class Chain:
         )
 
     def unknown(self, api: int) -> Work | None:
-        """Return what is done for a request that the protocol does not define."""
+        """Return the work for a request that the protocol does not define."""
         key, version = api >> 16, api & 0xFFFF
         if key == API_VERSIONS and self.is_kafka:
             return self._work(key, version)  # the broker answers with its versions (KIP-511)
@@ -300,19 +300,13 @@ class Chain:
 
     def changed(self, frame: bytes, read: Read, message: Any) -> bytes:
         """Return a frame with another body; header and bytes after the body stay. Raises EncodeError."""
-        parts = [b"", frame[PREFIX : read.begin]]
-        message._encode_parts(read.version, parts)
-        parts.append(frame[read.end :])
-        return _joined(parts)
+        return body_frame(frame[PREFIX : read.begin], message, read.version, frame[read.end :])
 
     def answer(self, work: Work, correlation_id: int, message: Any) -> bytes:
         """Return the frame of a filter's answer. Raises EncodeError."""
         headers = self.package.header_versions(work.api_key, work.version)
-        parts = [b""]
         header = self.package.get("ResponseHeader")(correlation_id=correlation_id)
-        header._encode_parts(headers.response, parts)
-        message._encode_parts(work.version, parts)
-        return _joined(parts)
+        return message_frame(header, headers.response, message, work.version)
 
     # -- running
 
@@ -365,7 +359,7 @@ class Chain:
         )
 
     def before(self, work: Work, answered_by: int) -> tuple[Method, ...]:
-        """Return the methods that an answer passes: those of the filters before the one that answered."""
+        """Return the methods that an answer passes: the ones of filters before the filter that answered."""
         answering = work.requests[answered_by].__self__  # type: ignore[attr-defined]
         position = self.filters.index(answering)
         return tuple(
@@ -397,12 +391,6 @@ class Chain:
         response = _replaced(methods[index], response, found)
         rest = self.run_response(methods, response, exchange, index + 1)
         return await rest if inspect.isawaitable(rest) else rest
-
-
-def _joined(parts: list[bytes]) -> bytes:
-    """Return a frame, whose first part is the place of its length prefix. A large frame is copied only once."""
-    parts[0] = sum(map(len, parts)).to_bytes(PREFIX, "big")
-    return b"".join(parts)
 
 
 def why_closed(error: BaseException) -> tuple[int, str]:

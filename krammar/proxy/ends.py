@@ -83,8 +83,8 @@ class Shared:
     ``answers``    the number of answers in ``in_flight``
     ``offered``    the broker's versions, as far as the client has asked for them
     ``rewritten``  responses that were rewritten for clients with the same view of the proxy
-    ``works``      what is done for requests; before a login, most are refused
-    ``metrics``    counts requests and responses; None if nobody reads the numbers
+    ``works``      the work for each kind of request; before a login, most are refused
+    ``metrics``    counts requests and responses; None without a metrics page
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Shared:
                 entry.future.set_exception(ConnectionError("the broker has closed the connection"))
 
     def unknown(self, api: int) -> Work | None:
-        """Return what is done for a request that ``works`` does not have."""
+        """Return the work for a request that ``works`` does not have."""
         return self.chain.unknown(api)
 
     async def log_in(self) -> None:

@@ -41,8 +41,8 @@ class Common:
     ``advertise``      the proxy's host in responses, or None
     ``memory``         for one read, of any connection
     ``max_frame``      the largest frame that is read, in bytes
-    ``locked``         what is done for requests before the login of a client
-    ``metrics``        counts requests and responses; None if nobody reads the numbers
+    ``locked``         the work for requests before the login of a client
+    ``metrics``        counts requests and responses; None without a metrics page
     ``listeners``      by name
     ``views``          the rewritten responses
     ``nodes``          the node ids of brokers that responses have named
@@ -75,7 +75,7 @@ class WorksBeforeLogin:
         self._chain = chain
 
     def get(self, api: int, default: Work, /) -> Work | None:
-        """Return what is done for an api key and a version, as one number of 32 bits."""
+        """Return the work for an api key and a version, given as one number of 32 bits."""
         work = self._chain.works.get(api, default)
         key = api >> 16
         if work is default or key in _BEFORE_LOGIN:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from krammar.proxy.brokers import Brokers
 from krammar.proxy.clients import LOG, Clients
 
-# Seconds between two looks at the files.
+# Seconds between two checks of the files.
 PERIOD = 2.0
 
 # What identifies the content of a file without reading it: change, size and number of the file.

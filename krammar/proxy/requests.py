@@ -183,7 +183,7 @@ class Requests(Asking):
 
         Raises:
             Incomplete: more bytes are needed to decide.
-            Refused: the request must not go on.
+            Refused: the request must not be passed on.
         """
         if work.refusal:
             raise Refused(work.refusal)
@@ -209,7 +209,7 @@ class Requests(Asking):
             if not whole:
                 raise
             if work.has_acks:
-                # The response to a later request could be taken for that of this one, and would not be read.
+                # Otherwise the response to a later request could be matched with this one, and would not be read.
                 raise Refused(
                     f"a Produce request has no acks within its first {LARGEST_HEAD} bytes"
                 ) from None
@@ -340,22 +340,24 @@ class Requests(Asking):
             self._answer(work, exchange, answer)
             return None
         changed = chain.changed(frame, read, request)
+        entry: PendingRequest | int | None = exchange.correlation_id
         if silent:
-            pass
+            entry = None
         elif work.reads_response or work.counts:
-            shared.in_flight.append(
-                PendingRequest(exchange.correlation_id, work, exchange, self._started)
-            )
-        else:
-            shared.in_flight.append(exchange.correlation_id)
+            entry = PendingRequest(exchange.correlation_id, work, exchange, self._started)
         if len(changed) > ONE_TURN:
-            return self._write_later(changed)
-        self.peer.write(changed)
+            return self._write_later(changed, entry)
+        self._write(changed, entry)
         return None
 
-    async def _write_later(self, frame: bytes) -> None:
-        await asyncio.sleep(0)
+    def _write(self, frame: bytes, entry: PendingRequest | int | None) -> None:
+        if entry is not None:
+            self.shared.in_flight.append(entry)
         self.peer.write(frame)
+
+    async def _write_later(self, frame: bytes, entry: PendingRequest | int | None) -> None:
+        await asyncio.sleep(0)  # a filter may send a request of its own meanwhile
+        self._write(frame, entry)
 
     async def _answer_later(self, work: Work, exchange: Exchange, answer: Awaitable[Any]) -> None:
         self._answer(work, exchange, await answer)

@@ -227,7 +227,7 @@ class Responses(End):
             return entry
         if entry is not None:
             in_flight.appendleft(entry)
-        # Nobody has asked for it. It goes on as it is, unless a response is expected that must be read.
+        # An unexpected response passes unchanged, unless a response is expected that must be read.
         if any(type(each) is PendingRequest and each.work.reads_response for each in in_flight):
             self.shared.fail(
                 Refused(

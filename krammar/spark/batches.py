@@ -16,7 +16,7 @@ MOST_ROWS = 32768
 _BYTES = 4 << 20
 
 
-def to_arrow(
+def batches_to_arrow(
     data: bytes,
     headers: Iterable[BatchHeader],
     *,

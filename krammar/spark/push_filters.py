@@ -22,7 +22,7 @@ TAKES_FILTERS = PYSPARK in _VERSIONS
 
 
 class _PushFilters:
-    """A method ``pushFilters`` that PySpark takes for the inherited one while push-down is off."""
+    """A method ``pushFilters`` that looks to PySpark like the inherited one while push-down is off."""
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from krammar.spark.options import Options
 
 
-class Source(Protocol):
+class SparkSource(Protocol):
     """The functions in the module of a source. They raise SparkSourceError."""
 
     def schema(self, options: Options) -> StructType:
@@ -33,6 +33,6 @@ _MODULES = {
 }
 
 
-def source_of(options: Options) -> Source:
+def source_of(options: Options) -> SparkSource:
     """Return the module of the source that the options name."""
-    return cast(Source, import_module(_MODULES[options.source]))
+    return cast(SparkSource, import_module(_MODULES[options.source]))

@@ -7,12 +7,13 @@ import json
 from typing import Any
 from uuid import UUID
 
-from krammar.tap.fields import fields_of, trace
+from krammar.tap.fields import fields_of
 from krammar.tap.inspector import Frame
 from krammar.util.printable import escape
 from krammar.wire.errors import DecodeError, WireError
 from krammar.wire.layout import Node
 from krammar.wire.package import Package
+from krammar.wire.tracing import trace_message
 
 # The page shows the first ones. More of them would make it slow, and nobody reads them.
 MAX_NODES = 20_000
@@ -84,7 +85,7 @@ class _Budget:
             stop = begin + _COUNTED + int.from_bytes(head[_LENGTH], "big", signed=True)
             if not begin < stop <= end:
                 break
-            batch, _ = trace(layout, self._data[begin:stop], begin)
+            batch = trace_message(layout, self._data[begin:stop], begin).parts[0].node
             batch.name = f"[{len(found)}]"
             found.append(batch)
             self._records(batch)
@@ -103,7 +104,8 @@ class _Budget:
                 _, stop = layout.read_from(self._data[position : records.end], 0)
             except DecodeError:
                 return
-            record, _ = trace(layout, self._data[position : position + stop], position)
+            data = self._data[position : position + stop]
+            record = trace_message(layout, data, position).parts[0].node
             record.name = f"[{len(records.children)}]"
             records.children.append(record)
             position += stop

@@ -11,7 +11,7 @@ from krammar.tap.inspector import MAX_WAITING, Frame
 from krammar.tap.observer import Observer
 from krammar.util.printable import escape
 
-# Error codes that are a step of the protocol: a new member of a group gets its id with this one (KIP-394).
+# Error codes that are a normal step of the protocol: a new member of a group gets its id with this one (KIP-394).
 _EXPECTED = {"MEMBER_ID_REQUIRED"}
 
 

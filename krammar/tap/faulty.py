@@ -1,4 +1,4 @@
-"""Carries out what the rules of faults decide about one connection of the proxy."""
+"""Carries out the decisions of the rules of faults for one connection of the proxy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from krammar.faults.steps import Exchange, Fate, Hold, Send, StepTo, Verdict, Wa
 from krammar.proxy.delivery import reset
 from krammar.tap.inspector import PRODUCE, Frame, encode
 from krammar.wire.connection import read_response
-from krammar.wire.framing import PREFIX, join_frame
+from krammar.wire.framing import PREFIX, message_frame
 
 # Why a connection ended, in the words of the proxy's other reasons.
 DROPPED = "client: the connection was closed by a fault"
@@ -62,11 +62,11 @@ class Faulty:
         self._held: asyncio.TimerHandle | None = None
 
     def request(self, frame: Frame) -> Coroutine[Any, Any, None]:
-        """Decide about a request, and return what to await for it: forwarding, or what the rules say.
+        """Decide about a request, and return the awaitable that carries it out: forwarding, or the rules' action.
 
-        What is awaited raises Dropped and OSError.
+        The awaitable raises Dropped and OSError.
         """
-        if frame.message is None:  # no request of the protocol: nothing is known of it
+        if frame.message is None:  # not a request of the protocol, so it passes
             return self._forward(frame.data)
         assert frame.api_key is not None
         assert frame.version is not None
@@ -113,9 +113,9 @@ class Faulty:
         await self._forward(data)
 
     def response(self, frame: Frame, data: bytes) -> Coroutine[Any, Any, None]:
-        """Decide about a response, whose bytes the proxy has settled on, and return what to await for it.
+        """Decide about a response with its final bytes, and return the awaitable that delivers it.
 
-        What is awaited raises Dropped and OSError.
+        The awaitable raises Dropped and OSError.
         """
         opened = next(
             (
@@ -126,7 +126,7 @@ class Faulty:
             None,
         )
         if opened is None or frame.message is None:
-            # What answers no request that is known goes on as it came.
+            # Responses to unknown requests pass unchanged.
             ready: list[StepTo] = [Send(len(data).to_bytes(PREFIX, "big") + data)]
             if opened is None:
                 return self._take(ready)
@@ -134,7 +134,7 @@ class Faulty:
         else:
             exchange = opened.exchange
             came = data[: len(data) - len(frame.rest)]
-            # The frame's own message stays as it came, because observers receive it.
+            # The frame's own message must not change, because observers receive it.
             _, message, version = read_response(
                 self._faults.schema.package, came, exchange.api_key, exchange.version
             )
@@ -222,7 +222,5 @@ def _encode_response(schema: Schema, exchange: Exchange, message: Any, version: 
     """Return the frame of a response, length prefix included. Raises EncodeError."""
     package = schema.package
     header = package.get("ResponseHeader")(correlation_id=exchange.correlation_id)
-    parts: list[bytes] = []
-    header._encode_parts(package.header_versions(exchange.api_key, version).response, parts)
-    message._encode_parts(version, parts)
-    return join_frame(parts)
+    header_version = package.header_versions(exchange.api_key, version).response
+    return message_frame(header, header_version, message, version)

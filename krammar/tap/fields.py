@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from krammar.tap.inspector import Frame, Status
-from krammar.wire.errors import DecodeError, WireError
-from krammar.wire.layout import Layout, Node
+from krammar.wire.layout import Node
 from krammar.wire.package import Package
+from krammar.wire.tracing import trace_frame
 
 # By api: the fields that hold secrets. SASL messages contain passwords and proofs; the others what a later login
 # needs. The HMAC of a delegation token is its password.
@@ -45,34 +45,10 @@ def fields_of(package: Package, frame: Frame) -> Fields:
     if frame.raw or frame.status is Status.TOKEN or frame.api_key is None or frame.version is None:
         return found
     version = frame.version if frame.body_version < 0 else frame.body_version
-    try:
-        versions = package.header_versions(frame.api_key, version)
-        header_class = package.get("RequestHeader" if frame.is_request else "ResponseHeader")
-        header = package.layout(
-            header_class, versions.request if frame.is_request else versions.response
-        )
-        body_class = (
-            package.request_class(frame.api_key)
-            if frame.is_request
-            else package.response_class(frame.api_key)
-        )
-        body = package.layout(body_class, version)
-    except WireError as error:
-        found.error = str(error)
-        return found
-    try:
-        _, begin = header.read_from(frame.data, 0)
-    except DecodeError:
-        begin = len(frame.data)
-    for layout, data, offset in (
-        (header, frame.data[:begin], 0),
-        (body, frame.data[begin:], begin),
-    ):
-        root, found.error = trace(layout, data, offset)
-        found.parts.append(root)
-        found.end = root.end
-        if found.error:
-            break
+    trace = trace_frame(package, frame.data, frame.api_key, version, is_request=frame.is_request)
+    found.parts = [part.node for part in trace.parts]
+    found.end = trace.end
+    found.error = "" if trace.error is None else str(trace.error)
     return found
 
 
@@ -87,7 +63,7 @@ def masked(package: Package, frame: Frame) -> bytes:
         return frame.data
     found = fields_of(package, frame)
     if len(found.parts) < 2 or found.error or frame.status is not Status.OK:
-        # Nobody knows what the bytes are that do not fit the layout.
+        # Unparsed bytes may contain secrets.
         return _mask(frame.data, 8 if frame.is_request else 4, len(frame.data))
     data = frame.data
     for part in found.parts:
@@ -109,17 +85,3 @@ def _mask_raw(package: Package, frame: Frame) -> bytes:
 
 def _mask(data: bytes, begin: int, end: int) -> bytes:
     return data[:begin] + _MASK * max(0, end - begin) + data[end:]
-
-
-def trace(layout: Layout, data: bytes, offset: int) -> tuple[Node, str]:
-    """Return the tree of ``data``, which begin at ``offset`` in the frame, and why reading ended early."""
-    error = ""
-    try:
-        root = layout.trace(data)
-    except DecodeError as failed:
-        root = failed.node  # type: ignore[attr-defined]
-        error = str(failed)
-    for _, node in root.walk():
-        node.offset += offset
-        node.end += offset
-    return root, error

@@ -336,10 +336,9 @@ def encode(package: Package, frame: Frame) -> bytes:
     """Encode a frame's header and message, without length prefix. Raises EncodeError."""
     assert frame.api_key is not None
     versions = package.header_versions(frame.api_key, frame.body_version)
-    parts: list[bytes] = []
-    frame.header._encode_parts(versions.request if frame.is_request else versions.response, parts)
-    frame.message._encode_parts(frame.body_version, parts)
-    return b"".join(parts)
+    header: bytes = frame.header.encode(versions.request if frame.is_request else versions.response)
+    body: bytes = frame.message.encode(frame.body_version)
+    return header + body
 
 
 def _first_difference(left: bytes, right: bytes) -> int:

@@ -16,7 +16,7 @@ from krammar.tap.observer import Observer
 Write = Callable[[str], None]
 
 
-# Terminals that are narrower get lines without addresses of sizes and connections.
+# Narrower terminals get lines without sizes and connections.
 _NARROW = 110
 _RED, _YELLOW, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[0m"
 

@@ -172,7 +172,7 @@ class PageServer:
             address = ipaddress.ip_address(name)
         except ValueError:
             return False
-        # An address is not looked up, so nobody can point it elsewhere.
+        # An address is not looked up, so DNS cannot point it elsewhere.
         return address.is_loopback or not _is_loopback(self._address.host)
 
     async def _details(self, query: dict[str, str]) -> bytes:

@@ -57,7 +57,7 @@ class KafkaBroker(Embedded[Broker]):
     def reset(self) -> None:
         """Restart the broker at the same address without records, groups, transactions and rules of faults.
 
-        Clients are disconnected. Topics, users, passwords and certificates of ``start`` are there again. It
+        Clients are disconnected. Topics, users, passwords and certificates of ``start`` are restored. It
         takes a few milliseconds.
         """
         port = self.port

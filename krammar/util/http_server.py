@@ -129,7 +129,7 @@ class HttpServer:
     def _check(self, request: HttpRequest) -> tuple[int, HttpResponse | None]:
         """Return the length of a request's body, or the response that refuses the request."""
         if self._local and not names_loopback(request.headers):
-            # Otherwise a web site whose name leads here could use the server with a browser of this machine.
+            # Otherwise a web site whose name resolves to this machine could use the server through a local browser.
             return 0, self._refuse(403, "use the name localhost or an address")
         if self._token is not None:
             given = request.headers.get("authorization", "").encode()

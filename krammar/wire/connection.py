@@ -23,193 +23,54 @@ require this order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterator
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, Generic, TypeVar
 
-from krammar.wire.errors import DecodeError, UnsupportedVersionError, WireError
-from krammar.wire.framing import MAX_FRAME, PREFIX, Buffer, FrameReader, join_frame
-from krammar.wire.negotiation import API_VERSIONS, UNSUPPORTED_VERSION, api_versions_response
-from krammar.wire.package import Package, package_of
+from krammar.wire.errors import DecodeError, UnsupportedVersionError
+from krammar.wire.events import (
+    ConnectionClosed,
+    CorrelationError,
+    InvalidRequest,
+    LocalProtocolError,
+    RequestReceived,
+    ResponseError,
+    ResponseReceived,
+    SentRequest,
+    int_at,
+)
+from krammar.wire.framing import MAX_FRAME, PREFIX, Buffer, FrameReader, message_frame
+from krammar.wire.negotiation import ReadResponse, read_response, unsupported_version_response
+from krammar.wire.package import package_of
+
+__all__ = [
+    "ClientConnection",
+    "ConnectionClosed",
+    "CorrelationError",
+    "InvalidRequest",
+    "LocalProtocolError",
+    "ReadResponse",
+    "RequestReceived",
+    "ResponseError",
+    "ResponseReceived",
+    "SentRequest",
+    "ServerConnection",
+    "read_response",
+    "unsupported_version_response",
+]
+
+E = TypeVar("E")
 
 
-class LocalProtocolError(WireError):
-    """A call would violate the protocol, such as a response out of order."""
+class _Connection(FrameReader, Generic[E]):
+    """The common part of both sides: it receives bytes and cuts them into frames.
 
-
-class CorrelationError(DecodeError):
-    """The correlation id of a response is not that of the oldest waiting request.
-
-    The request of the response is unknown, so the connection must be closed. ``correlation_id`` is that of the
-    response, ``expected`` that of the waiting request (None if no request waits), and ``frame`` the response
-    without its length prefix.
+    ``max_frame`` can be changed between frames.
     """
-
-    def __init__(
-        self, message: str, *, correlation_id: int, expected: int | None, frame: bytes
-    ) -> None:
-        super().__init__(message, offset=0)
-        self.correlation_id = correlation_id
-        self.expected = expected
-        self.frame = frame
-
-
-class ResponseError(DecodeError):
-    """A response is invalid.
-
-    ``sent`` is its request, and ``frame`` its bytes without the length prefix. The path and the offset are
-    those of the invalid field in the frame. The request no longer waits, and the connection can still be used.
-    """
-
-    def __init__(self, cause: DecodeError, *, sent: SentRequest, frame: bytes) -> None:
-        super().__init__(
-            f"response to correlation id {sent.correlation_id}: {cause}",
-            path=cause.path,
-            offset=cause.offset,
-        )
-        self.sent = sent
-        self.frame = frame
-
-
-@dataclass(slots=True, eq=False)
-class RequestReceived:
-    """A request has been received. ``frame`` are its bytes without the length prefix."""
-
-    header: Any
-    request: Any
-    api_key: int
-    version: int
-    correlation_id: int
-    frame: bytes
-
-
-@dataclass(slots=True, eq=False)
-class InvalidRequest:
-    """A frame has been received that is not a valid request.
-
-    ``error`` is HeaderError, UnknownApiKeyError, UnsupportedVersionError or DecodeError, as from
-    ``parse_request``. ``header`` is None if it is invalid. Key, version and correlation id are those in the
-    first bytes, or None if the frame is too short.
-    """
-
-    error: DecodeError | UnsupportedVersionError
-    header: Any
-    api_key: int | None
-    version: int | None
-    correlation_id: int | None
-    frame: bytes
-
-    @property
-    def wants_api_versions(self) -> bool:
-        """Whether it is ApiVersions in an unknown version, which ``unsupported_version_response`` answers."""
-        return (
-            isinstance(self.error, UnsupportedVersionError)
-            and self.api_key == API_VERSIONS
-            and self.correlation_id is not None
-        )
-
-
-@dataclass(slots=True, eq=False)
-class SentRequest:
-    """A sent request, as part of ``ResponseReceived`` and ``ResponseError``."""
-
-    request: Any
-    api_key: int
-    version: int
-    correlation_id: int
-
-
-@dataclass(slots=True, eq=False)
-class ResponseReceived:
-    """A response has been received.
-
-    ``version`` is the version of the response's body: that of the request, or 0 if the broker does not know
-    the requested version of ApiVersions. ``frame`` are the bytes without the length prefix.
-    """
-
-    sent: SentRequest
-    header: Any
-    response: Any
-    version: int
-    frame: bytes
-
-
-@dataclass(slots=True, eq=False)
-class ConnectionClosed:
-    """The peer has closed the connection.
-
-    If the last frame is incomplete, ``received`` of its ``expected`` bytes have arrived, prefix included;
-    otherwise both are 0. ``unanswered`` is the number of requests that wait for a response.
-    """
-
-    received: int
-    expected: int
-    unanswered: int
-
-    @property
-    def clean(self) -> bool:
-        """Whether the last frame was complete."""
-        return self.received == 0
-
-
-class ReadResponse(NamedTuple):
-    """A parsed response frame, with the version of its body."""
-
-    header: Any
-    response: Any
-    version: int
-
-
-def read_response(package: Package, frame: Buffer, api_key: int, version: int) -> ReadResponse:
-    """Parse a response frame, without its length prefix, to a request with this key and version.
-
-    A broker that does not know the requested version of ApiVersions answers in version 0 (KIP-511). Only the
-    error code shows it.
-
-    Raises:
-        UnknownApiKeyError: no request has this key.
-        UnsupportedVersionError: the request does not have this version.
-        DecodeError: the frame is invalid.
-    """
-    try:
-        return ReadResponse(*package.parse_response(frame, api_key, version), version)
-    except (DecodeError, UnsupportedVersionError):
-        if api_key != API_VERSIONS or version == 0:
-            raise
-        if int.from_bytes(frame[4:6], "big", signed=True) != UNSUPPORTED_VERSION:
-            raise
-        try:
-            return ReadResponse(*package.parse_response(frame, api_key, 0), 0)
-        except (DecodeError, UnsupportedVersionError):
-            pass
-        raise
-
-
-def unsupported_version_response(
-    protocol: ModuleType, serves: Mapping[int, tuple[int, int]] | Iterable[int] | None = None
-) -> Any:
-    """Build the response, in version 0, to ApiVersions in an unknown version (KIP-511).
-
-    It contains the error UNSUPPORTED_VERSION and the supported versions.
-
-    Args:
-        protocol: the generated package.
-        serves: the supported keys, or a mapping of keys to the first and the last version. None: all
-            versions of ``protocol``.
-
-    Raises:
-        UnknownApiKeyError: the protocol has no ApiVersions.
-    """
-    return api_versions_response(protocol, serves, error_code=UNSUPPORTED_VERSION)
-
-
-class _Connection:
-    """The common part of both sides: it receives bytes and cuts them into frames."""
 
     def __init__(self, protocol: ModuleType, max_frame: int) -> None:
+        super().__init__(max_frame)
         self._package = package_of(protocol)
-        self._frames = FrameReader(max_frame)
         self._ended = False
 
     def receive_data(self, data: Buffer, *, lent: bool = False) -> None:
@@ -224,56 +85,28 @@ class _Connection:
         if self._ended:
             raise LocalProtocolError("bytes after the end of the connection")
         if data:
-            self._frames.feed(data, lent=lent)
+            self.feed(data, lent=lent)
         else:
             self._ended = True
 
-    def give_back(self) -> bool:
-        """Copy the unread rest of lent bytes.
+    def next_event(self) -> E | ConnectionClosed | None:
+        raise NotImplementedError
 
-        Returns:
-            Whether the caller can reuse the memory. If at least half of it is unread, the connection keeps it.
-        """
-        return self._frames.give_back()
-
-    def get_buffer(self) -> memoryview | None:
-        """Return memory for the next bytes of a large frame, which saves a copy.
-
-        Report the number of bytes with ``received``. None: pass the next bytes to ``receive_data``.
-        """
-        return self._frames.get_buffer()
-
-    def received(self, size: int) -> None:
-        """Report that ``size`` bytes were written into the memory of ``get_buffer``."""
-        self._frames.received(size)
-
-    @property
-    def buffered(self) -> int:
-        """The number of received bytes that are not part of an event yet."""
-        return self._frames.buffered
-
-    @property
-    def expected(self) -> int:
-        """The size of the next frame in bytes, prefix included; 4 if the prefix is incomplete."""
-        return self._frames.expected
-
-    @property
-    def max_frame(self) -> int:
-        """The largest accepted frame in bytes. It can be changed between frames."""
-        return self._frames.max_frame
-
-    @max_frame.setter
-    def max_frame(self, size: int) -> None:
-        self._frames.max_frame = size
+    def events(self) -> Iterator[E | ConnectionClosed]:
+        """Yield the events of all bytes that have arrived. ConnectionClosed is the last event."""
+        while (event := self.next_event()) is not None:
+            yield event
+            if isinstance(event, ConnectionClosed):
+                return
 
     def _closed(self, unanswered: int) -> ConnectionClosed | None:
         if not self._ended:
             return None
-        received = self._frames.buffered
-        return ConnectionClosed(received, self._frames.expected if received else 0, unanswered)
+        received = self.buffered
+        return ConnectionClosed(received, self.expected if received else 0, unanswered)
 
 
-class ServerConnection(_Connection):
+class ServerConnection(_Connection[RequestReceived | InvalidRequest]):
     """The server's side of a connection: it receives requests and sends responses.
 
     Requests are answered in their order, by ``send_response``, or by ``skip_response`` if a request asks for no
@@ -310,7 +143,7 @@ class ServerConnection(_Connection):
         Raises:
             FrameError: the length of a frame is negative or exceeds the limit. The connection must be closed.
         """
-        frame = self._frames.next_frame()
+        frame = self.next_frame()
         if frame is None:
             return self._closed(len(self._waiting))
         event: RequestReceived | InvalidRequest
@@ -323,41 +156,25 @@ class ServerConnection(_Connection):
                 views=self._views,
             )
         except (DecodeError, UnsupportedVersionError) as error:
-            event = InvalidRequest(
-                error, error.header, _int(frame, 0, 2), _int(frame, 2, 4), _int(frame, 4, 8), frame
-            )
+            event = InvalidRequest.of(error, frame)
             if event.correlation_id is None:
                 return event
         else:
-            event = RequestReceived(
-                header,
-                request,
-                header.request_api_key,
-                header.request_api_version,
-                header.correlation_id,
-                frame,
-            )
+            event = RequestReceived.of(header, request, frame)
         self._waiting.append(event)
         return event
 
     @property
     def next_api_key(self) -> int | None:
         """Return the api key of the next request, or None if it has not arrived."""
-        return _int(self._frames.peek(PREFIX + 2), PREFIX, PREFIX + 2)
+        return int_at(self.peek(PREFIX + 2), PREFIX, PREFIX + 2)
 
     def next_raw(self) -> bytes | None:
         """Return the next frame without parsing it, or None if it is incomplete.
 
         It is for frames that are not requests: the tokens after SaslHandshake v0. Raises FrameError.
         """
-        return self._frames.next_frame()
-
-    def events(self) -> Iterator[RequestReceived | InvalidRequest | ConnectionClosed]:
-        """Yield the events of all bytes that have arrived. ConnectionClosed is the last event."""
-        while (event := self.next_event()) is not None:
-            yield event
-            if isinstance(event, ConnectionClosed):
-                return
+        return self.next_frame()
 
     @property
     def unanswered(self) -> int:
@@ -392,11 +209,9 @@ class ServerConnection(_Connection):
                 f"{type(response).__name__} does not answer "
                 f"{self._package.requests[key][0]} (correlation id {correlation_id})"
             )
-        parts: list[bytes] = []
         header = self._package.get("ResponseHeader")(correlation_id=correlation_id)
-        header._encode_parts(self._package.header_versions(key, version).response, parts)
-        response._encode_parts(version, parts)
-        frame = join_frame(parts)
+        header_version = self._package.header_versions(key, version).response
+        frame = message_frame(header, header_version, response, version)
         self._waiting.popleft()
         return frame
 
@@ -421,7 +236,7 @@ class ServerConnection(_Connection):
         return f"correlation id {request.correlation_id} does not wait for a response"
 
 
-class ClientConnection(_Connection):
+class ClientConnection(_Connection[ResponseReceived]):
     """The client's side of a connection: it sends requests and receives responses.
 
     Args:
@@ -441,7 +256,7 @@ class ClientConnection(_Connection):
         self.client_id = client_id
         self._waiting: deque[SentRequest] = deque()
         self._next_id = 0
-        self._error: CorrelationError | None = None
+        self._mismatch: CorrelationError | None = None
 
     def send_request(self, request: Any, version: int, *, expect_response: bool = True) -> bytes:
         """Return the frame of a request, length prefix included, with the next correlation id.
@@ -464,16 +279,14 @@ class ClientConnection(_Connection):
                 f"{type(request).__name__} is not a request of {self._package.name}"
             )
         correlation_id = self._next_id
-        parts: list[bytes] = []
         header = self._package.get("RequestHeader")(
             request_api_key=key,
             request_api_version=version,
             correlation_id=correlation_id,
             client_id=self.client_id,
         )
-        header._encode_parts(self._package.header_versions(key, version).request, parts)
-        request._encode_parts(version, parts)
-        frame = join_frame(parts)
+        header_version = self._package.header_versions(key, version).request
+        frame = message_frame(header, header_version, request, version)
         self._next_id = (correlation_id + 1) & 0x7FFFFFFF
         if expect_response and cls.response_class is not None:
             self._waiting.append(SentRequest(request, key, version, correlation_id))
@@ -492,9 +305,9 @@ class ClientConnection(_Connection):
             CorrelationError: the response does not belong to the oldest request. The connection must be closed.
             FrameError: the length of a frame is negative or exceeds the limit. The connection must be closed.
         """
-        if self._error is not None:
-            raise self._error
-        frame = self._frames.next_frame()
+        if self._mismatch is not None:
+            raise self._mismatch
+        frame = self.next_frame()
         if frame is None:
             return self._closed(len(self._waiting))
         sent = self._match(frame)
@@ -506,17 +319,10 @@ class ClientConnection(_Connection):
             raise ResponseError(error, sent=sent, frame=frame) from error
         return ResponseReceived(sent, header, response, version, frame)
 
-    def events(self) -> Iterator[ResponseReceived | ConnectionClosed]:
-        """Yield the events of all bytes that have arrived. ConnectionClosed is the last event."""
-        while (event := self.next_event()) is not None:
-            yield event
-            if isinstance(event, ConnectionClosed):
-                return
-
     def _match(self, frame: bytes) -> SentRequest:
         """Remove and return the waiting request of a response."""
         expected = self._waiting[0].correlation_id if self._waiting else None
-        got = _int(frame, 0, 4)
+        got = int_at(frame, 0, 4)
         if got is not None and got == expected:
             return self._waiting.popleft()
         if got is None:
@@ -527,11 +333,7 @@ class ClientConnection(_Connection):
             known = any(sent.correlation_id == got for sent in self._waiting)
             why = "was sent later" if known else "is not waiting"
             message = f"a response to correlation id {got}, which {why}; {expected} must be answered first"
-        self._error = CorrelationError(
+        self._mismatch = CorrelationError(
             message, correlation_id=-1 if got is None else got, expected=expected, frame=frame
         )
-        raise self._error
-
-
-def _int(frame: bytes, begin: int, end: int) -> int | None:
-    return int.from_bytes(frame[begin:end], "big", signed=True) if len(frame) >= end else None
+        raise self._mismatch

@@ -6,6 +6,7 @@ Kafka's clients and brokers send one request or one response per frame.
 from __future__ import annotations
 
 from mmap import mmap
+from typing import Any
 
 from krammar.wire.errors import DecodeError, EncodeError
 
@@ -72,6 +73,27 @@ def join_frame(parts: list[bytes]) -> bytes:
     return b"".join((size.to_bytes(PREFIX, "big"), *parts))
 
 
+def message_frame(header: Any, header_version: int, body: Any, version: int) -> bytes:
+    """Encode a header and a body to a frame with its length prefix.
+
+    Raises:
+        UnsupportedVersionError: the body does not have this version.
+        EncodeError: a layout cannot represent a value, or the frame is too long.
+    """
+    parts: list[bytes] = []
+    header._encode_parts(header_version, parts)
+    body._encode_parts(version, parts)
+    return join_frame(parts)
+
+
+def body_frame(head: bytes, body: Any, version: int, rest: bytes = b"") -> bytes:
+    """Encode a body between other bytes of its frame. Errors are as for ``message_frame``."""
+    parts = [head]
+    body._encode_parts(version, parts)
+    parts.append(rest)
+    return join_frame(parts)
+
+
 class FrameReader:
     """Cuts a stream of bytes into frames. Frames of more than ``max_frame`` bytes are refused by their prefix.
 
@@ -86,13 +108,13 @@ class FrameReader:
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
         self.max_frame = max_frame
-        self._buffer: bytearray | memoryview = bytearray()  # a view of what is lent
+        self._buffer: bytearray | memoryview = bytearray()  # a view of the lent buffer
         self._begin = 0
         self._error: FrameError | None = None
         # The pieces of a large frame, prefix included, and its size; empty while there is none.
         self._large: list[memoryview] = []
         self._large_size = 0
-        self._room = _NOTHING  # what is not filled of the last piece
+        self._room = _NOTHING  # the unfilled rest of the last piece
 
     def feed(self, data: Buffer, *, lent: bool = False) -> None:
         """Append received bytes.

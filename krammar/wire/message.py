@@ -2,6 +2,8 @@
 
 A generated module defines the slots and the constructor of each class, and a table of codecs by version for
 classes that can be encoded alone. The base classes contain everything that all classes share.
+
+It stays one file: every generated module imports it, and each file more costs every program 0.3 ms at its start.
 """
 
 from __future__ import annotations
@@ -219,9 +221,9 @@ class Codec(Struct):
             raise self._explain_encode(version, cause) from None
 
     def _explain_encode(self, version: int, cause: BaseException) -> EncodeError:
-        from krammar.wire.layout import explain_encode
+        from krammar.wire.layout.explain import explain_encode
 
-        return explain_encode(self, self._layout(version), version, cause)
+        return explain_encode(self, self._layout(version), cause)
 
     @classmethod
     def decode(cls: type[C], data: Buffer, version: int, copy: bool = True) -> C:
@@ -279,9 +281,9 @@ class Codec(Struct):
     def _explain_decode(
         cls, data: bytes, version: int, offset: int, *, whole: bool, shift: int = 0
     ) -> DecodeError:
-        from krammar.wire.layout import explain_decode
+        from krammar.wire.layout.explain import explain_decode
 
-        return explain_decode(cls._layout(version), data, version, offset, whole, shift)
+        return explain_decode(cls._layout(version), data, offset, whole, shift)
 
     @classmethod
     def _known_version(cls, version: int) -> int:

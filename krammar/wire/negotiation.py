@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from krammar.wire.errors import WireError
+from krammar.wire.errors import DecodeError, UnsupportedVersionError, WireError
 from krammar.wire.message import Request, kinds_of, named
-from krammar.wire.package import package_of
+from krammar.wire.package import Package, package_of
 
 # The api key of ApiVersions in Kafka's protocol.
 API_VERSIONS = 18
@@ -75,6 +75,59 @@ def api_versions_response(
         if low <= high:
             entries.append(entry(api_key=key, min_version=low, max_version=high))
     return response(error_code=error_code, api_keys=entries)
+
+
+def unsupported_version_response(
+    protocol: ModuleType, serves: Mapping[int, tuple[int, int]] | Iterable[int] | None = None
+) -> Any:
+    """Build the response, in version 0, to ApiVersions in an unknown version (KIP-511).
+
+    It contains the error UNSUPPORTED_VERSION and the supported versions.
+
+    Args:
+        protocol: the generated package.
+        serves: the supported keys, or a mapping of keys to the first and the last version. None: all
+            versions of ``protocol``.
+
+    Raises:
+        UnknownApiKeyError: the protocol has no ApiVersions.
+    """
+    return api_versions_response(protocol, serves, error_code=UNSUPPORTED_VERSION)
+
+
+class ReadResponse(NamedTuple):
+    """A parsed response frame, with the version of its body."""
+
+    header: Any
+    response: Any
+    version: int
+
+
+def read_response(
+    package: Package, frame: bytes | bytearray | memoryview, api_key: int, version: int
+) -> ReadResponse:
+    """Parse a response frame, without its length prefix, to a request with this key and version.
+
+    A broker that does not know the requested version of ApiVersions answers in version 0 (KIP-511). Only the
+    error code shows it.
+
+    Raises:
+        UnknownApiKeyError: no request has this key.
+        UnsupportedVersionError: the request does not have this version.
+        DecodeError: the frame is invalid.
+    """
+    try:
+        return ReadResponse(*package.parse_response(frame, api_key, version), version)
+    except (DecodeError, UnsupportedVersionError):
+        if api_key != API_VERSIONS or version == 0:
+            raise
+        if int.from_bytes(frame[4:6], "big", signed=True) != UNSUPPORTED_VERSION:
+            raise
+        try:
+            return ReadResponse(*package.parse_response(frame, api_key, 0), 0)
+        except (DecodeError, UnsupportedVersionError):
+            pass
+        raise
 
 
 def offered_versions(response: Any) -> dict[int, tuple[int, int]]:

@@ -1,4 +1,7 @@
-"""The functions of every generated package: lazy imports, registries, and parsing of frames."""
+"""The functions of every generated package: lazy imports, registries, and parsing of frames.
+
+It stays one file: every generated package imports it, and each file more costs every program 0.3 ms at its start.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 On bad input they raise ``Malformed``, or the errors of ``struct``, ``bytes`` and ``list``, without a position.
 ``krammar.wire.layout`` then walks the same bytes or the same value again and raises the precise error. So
 precise errors cost the hot path nothing.
+
+It stays one file: every generated module imports it, and each file more costs every program 0.3 ms at its start.
 """
 
 from __future__ import annotations
@@ -147,7 +149,7 @@ def encode_uvarint(value: int) -> bytes:
 
 
 class _UvarintTable(dict[int, bytes]):
-    """``UVARINT[n]`` is the encoding of n; those of one byte, and recent two-byte ones, are kept."""
+    """``UVARINT[n]`` is the encoding of n. One-byte encodings and recent two-byte ones are cached."""
 
     __slots__ = ()
 

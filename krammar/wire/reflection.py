@@ -1,6 +1,6 @@
 """What the definitions say about the fields of generated classes, and walkers to the values of an entity.
 
-An *entity* is what a value names, in the words of Kafka's schemas (``entityType``): ``topicName``, ``groupId``,
+An *entity* is the kind of thing that a value names, in the words of Kafka's schemas (``entityType``): ``topicName``, ``groupId``,
 ``transactionalId``, ``producerId`` or ``brokerId``.
 """
 

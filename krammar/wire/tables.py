@@ -6,7 +6,7 @@ a version, and for facts about its fields (``krammar.wire.reflection``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -58,64 +58,24 @@ def tagged_nullable_struct(table: StructTable) -> Any:
     return Nested(table, True, True)  # type: ignore[arg-type]
 
 
-def array(element: Any) -> Array:
-    """Return the type of an array after an int32."""
-    return Array(element, "int32", False)
+def _arrays(prefix: str, nullable: bool) -> Callable[[Any], Array]:
+    return lambda element: Array(element, prefix, nullable)
 
 
-def nullable_array(element: Any) -> Array:
-    """Return the type of an array after an int32, which is -1 for null."""
-    return Array(element, "int32", True)
+def _arrays_of_structs(of: Callable[[Any], Array]) -> Callable[[StructTable], Array]:
+    return lambda table: of(struct(table))
 
 
-def compact_array(element: Any) -> Array:
-    """Return the type of an array after an unsigned varint."""
-    return Array(element, "uvarint", False)
-
-
-def compact_nullable_array(element: Any) -> Array:
-    """Return the type of an array after an unsigned varint, which is 0 for null."""
-    return Array(element, "uvarint", True)
-
-
-def varint_array(element: Any) -> Array:
-    """Return the type of an array after a zig-zag varint."""
-    return Array(element, "varint", False)
-
-
-def varint_nullable_array(element: Any) -> Array:
-    """Return the type of an array after a zig-zag varint, which is negative for null."""
-    return Array(element, "varint", True)
-
-
-def structs(table: StructTable) -> Array:
-    """Return the type of an array of structs after an int32."""
-    return array(struct(table))
-
-
-def nullable_structs(table: StructTable) -> Array:
-    """Return the type of an array of structs after an int32, which is -1 for null."""
-    return nullable_array(struct(table))
-
-
-def compact_structs(table: StructTable) -> Array:
-    """Return the type of an array of structs after an unsigned varint."""
-    return compact_array(struct(table))
-
-
-def compact_nullable_structs(table: StructTable) -> Array:
-    """Return the type of an array of structs after an unsigned varint, which is 0 for null."""
-    return compact_nullable_array(struct(table))
-
-
-def varint_structs(table: StructTable) -> Array:
-    """Return the type of an array of structs after a zig-zag varint."""
-    return varint_array(struct(table))
-
-
-def varint_nullable_structs(table: StructTable) -> Array:
-    """Return the type of an array of structs after a zig-zag varint, which is negative for null."""
-    return varint_nullable_array(struct(table))
+# Arrays after an int32, which is -1 for null; an unsigned varint, which is 0 for null; or a zig-zag varint, which is
+# negative for null.
+array, nullable_array = _arrays("int32", False), _arrays("int32", True)
+compact_array, compact_nullable_array = _arrays("uvarint", False), _arrays("uvarint", True)
+varint_array, varint_nullable_array = _arrays("varint", False), _arrays("varint", True)
+structs, nullable_structs = _arrays_of_structs(array), _arrays_of_structs(nullable_array)
+compact_structs = _arrays_of_structs(compact_array)
+compact_nullable_structs = _arrays_of_structs(compact_nullable_array)
+varint_structs = _arrays_of_structs(varint_array)
+varint_nullable_structs = _arrays_of_structs(varint_nullable_array)
 
 
 class FieldForms:

@@ -45,7 +45,8 @@ from tests.attack.measure import ANSWER, MEGABYTE, Attack, read_frame
 from tests.attack.servers import BROKERS, KAFKA, PERIOD_MS, Server
 from tests.broker.attacks import LONG_ID, frame
 from tests.broker.requests import batch, open_transaction, produce, produce_request
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 CODECS = tuple(codec for codec in Compression if codec)
 CONNECTIONS = 1000
@@ -565,7 +566,7 @@ def partitions(server: Server) -> int:
 
 
 def _let_pass(server: Server, topic: str, configs: dict[str, str]) -> int:
-    """Write to 2,000 partitions of a topic with these settings, and wait for what the broker does each second."""
+    """Write to 2,000 partitions of a topic with these settings, and wait for the broker's periodic work."""
     sent = _create(server, topic, partitions=2000, configs=configs)
     keyed = encode_batch([Record(key=b"k", value=b"x")])
     request = produce_request(topic, *[keyed] * 2000)
@@ -615,6 +616,7 @@ def delete_topics(server: Server) -> int:
 
 
 def _commit(group: str, topic: str, partitions: range) -> Any:
+    """Build a commit of offset 1 in each of a topic's partitions."""
     return OffsetCommitRequest(
         group_id=group,
         topics=[

@@ -18,7 +18,7 @@ from kafka_wire import MetadataRequest
 
 from tests.attack.servers import Server
 from tests.broker.attacks import frame
-from tests.broker.support import PATIENCE
+from tests.support.waiting import PATIENCE
 
 MEGABYTE = 1 << 20
 # The limits of one attack: seconds, seconds, bytes, seconds.

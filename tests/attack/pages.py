@@ -13,7 +13,8 @@ from tests.attack.kafka import PER_CONNECTION, _commit
 from tests.attack.measure import MEGABYTE, Attack, read_frame
 from tests.attack.servers import Server
 from tests.broker.attacks import frame
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 PAGES = frozenset({"metrics", "tap-page"})
 ATTACKS: list[tuple[frozenset[str], Attack]] = []

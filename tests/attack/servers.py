@@ -26,7 +26,8 @@ from krammar.testing.certificates import make_certificates
 from krammar.wire.connection import ClientConnection
 from krammar.wire.native import PURE
 from tests.attack.process import SECONDS
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 PASSWORD = "secret"
 # The Linux clock of a process's processor time, from clock_getcpuclockid.

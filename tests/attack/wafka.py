@@ -12,7 +12,7 @@ from wafka_wire import ProduceRequest, RequestHeader
 from tests.attack.kafka import PER_CONNECTION
 from tests.attack.measure import MEGABYTE, Attack, read_frame
 from tests.attack.servers import Server
-from tests.broker.support import PATIENCE
+from tests.support.waiting import PATIENCE
 
 ATTACKS: list[tuple[frozenset[str], Attack]] = []
 

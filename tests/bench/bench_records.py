@@ -137,7 +137,7 @@ def cases() -> list[Case]:
         same = all(got[name].equals(expected[name]) for name in expected.schema.names)
         _check(f"Arrow, {peer}", same and got.num_rows == COUNT)
     # The garbage collector, which runs while this is timed, would walk all that was made here too,
-    # at the cost of whoever makes the object that starts it.
+    # and the time counts for the code that creates the object which starts it.
     gc.collect()
     gc.freeze()
     return [*found, ("10,000 records to Arrow columns", arrow)]

@@ -44,7 +44,7 @@ class Contender:
 
 
 class Disagreement(Exception):
-    """A library does not read, or does not write, what the others do: nothing is to be compared."""
+    """A library cannot read or write this message, so there is no comparison."""
 
 
 def contenders(case: Case) -> list[Contender]:

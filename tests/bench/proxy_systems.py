@@ -65,7 +65,7 @@ filterDefinitions:
 defaultFilters: [tenant]
 """
 _PATIENCE = 60.0
-# Kroxylicious has no bind address, so the ports are those of a network namespace.
+# Kroxylicious has no bind address, so it gets a network namespace with ports of its own.
 _PORTS = iter(range(19_000, 30_000, 100))
 
 

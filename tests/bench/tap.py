@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -115,9 +116,16 @@ class Setup:
 
 @contextmanager
 def started(*command: str, **options: object) -> Iterator[subprocess.Popen[str]]:
+    """Run a command, and stop it at the end of the block or on SIGTERM. Only the main thread can call this."""
     unwind_on_sigterm()
+    early: list[int] = []
+    # An exception that SIGTERM raised within Popen would leave a process that nobody ends.
+    unwind = signal.signal(signal.SIGTERM, lambda number, _: early.append(number))
     process = subprocess.Popen(command, text=True, **options)  # type: ignore[call-overload]
     try:
+        signal.signal(signal.SIGTERM, unwind)
+        if early:
+            signal.raise_signal(signal.SIGTERM)
         yield process
     finally:
         process.terminate()

@@ -57,7 +57,7 @@ def measure(statements: Mapping[str, Statement], *, rounds: int, slice_: float) 
     names = list(timers)
     taken: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds):
-        start = turn % len(names)  # nobody always runs behind the same other
+        start = turn % len(names)  # no contender always runs after the same other one
         for name in names[start:] + names[:start]:
             taken[name].append(timers[name].timeit(numbers[name]) / numbers[name])
     return Timing(taken)

@@ -48,14 +48,9 @@ from kafka_wire import (
 
 from krammar.broker import Broker
 from krammar.wire.connection import ClientConnection
-from tests.broker.requests import (
-    batch,
-    create_topic,
-    fetch_request,
-    open_transaction,
-    produce,
-)
-from tests.broker.support import PATIENCE, BrokerProcess, RawClient
+from tests.broker.requests import batch, create_topic, fetch_request, open_transaction, produce
+from tests.broker.support import BrokerProcess, RawClient
+from tests.support.waiting import PATIENCE
 
 MEGABYTE = 1 << 20
 TOPIC = "large"
@@ -496,6 +491,7 @@ def other_client(victim: Victim, latencies: list[float]) -> Iterator[None]:
 
 
 def measure(victim: Victim, run: Callable[[Target], int]) -> Cost:
+    """Run an attack, and return what it cost the broker and another client."""
     cost = Cost()
     with other_client(victim, cost.latencies):
         while len(cost.latencies) < 100:

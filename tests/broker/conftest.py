@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from krammar.broker import Broker
 from tests.broker.support import RawClient
@@ -28,3 +29,9 @@ def broker() -> Iterator[Broker]:
 def client(broker: Broker) -> Iterator[RawClient]:
     with RawClient(broker.port) as client:
         yield client
+
+
+@pytest.fixture
+def admin(broker: Broker) -> AdminClient:
+    """The admin client of librdkafka."""
+    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})

@@ -31,6 +31,7 @@ from tests.broker.challenge.disk import (
     segments,
 )
 from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 # Errors that a client retries.
 RETRIABLE = {
@@ -41,8 +42,6 @@ RETRIABLE = {
 }
 # How many batches a producer may have on their way, as with Kafka's clients.
 IN_FLIGHT = 5
-# How long a load may take to end its work, in seconds.
-PATIENCE = 60.0
 
 
 class Stopped(Exception):
@@ -173,6 +172,7 @@ class Load(threading.Thread):
 def produce_request(
     topic: str, partition: int, records: bytes, *, transactional_id: str | None = None
 ) -> Any:
+    """Build a Produce request with acks=all for one partition."""
     return k.ProduceRequest(
         transactional_id=transactional_id,
         acks=-1,
@@ -819,7 +819,7 @@ class Damage:
         return sorted(one for one in self.data.iterdir() if one.is_dir() and segments(one))
 
     def torn_batch(self) -> None:
-        """The last write got only as far as some byte of its batch."""
+        """The last write stopped at some byte of its batch."""
         folder = self.random.choice(self.partitions())
         if folder.name.startswith("__cluster_metadata"):
             return

@@ -52,6 +52,7 @@ COORDINATOR = (
 
 
 def records(number: int, key: bytes) -> bytes:
+    """Encode a batch with one numbered record."""
     return encode_batch([Record(timestamp=1_700_000_000_000, key=key, value=b"%040d" % number)])
 
 
@@ -277,6 +278,7 @@ def everything(client: RawClient, topic: str, offset: int) -> dict[int, tuple[by
 
 @contextlib.contextmanager
 def started(folder: Path, fsync: str) -> Iterator[tuple[Broker, RawClient]]:
+    """Start a broker on a folder, with a client."""
     with (
         Broker.start(data_dir=folder, properties={**PROPERTIES, "krammar.fsync": fsync}) as broker,
         RawClient(broker.port) as client,

@@ -29,7 +29,7 @@ State = dict[str, bytes | None]
 
 
 class Power(Disk):
-    """Builds what a power cut would leave. ``before`` is called before each call that changes or forces names."""
+    """Builds the files that a power cut would leave. ``before`` is called before each call that changes or forces names."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         root.mkdir()

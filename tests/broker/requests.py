@@ -153,6 +153,7 @@ def list_offset(
     version: int = 11,
     isolation_level: int = 0,
 ) -> Any:
+    """Send ListOffsets for one partition, and return its part of the response."""
     response = client.call(
         ListOffsetsRequest(
             replica_id=-1,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -20,16 +18,7 @@ import kafka_wire
 from krammar.broker.cluster import ClusterMetadata, Topic
 from krammar.broker.slices import finish
 from krammar.wire.connection import ClientConnection, ConnectionClosed, ResponseReceived
-
-# Far more than any operation here needs: it keeps a broken test from hanging.
-PATIENCE = 60.0
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until a function returns something true. Fails after ``PATIENCE`` with the text of the function."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"still false: {inspect.getsource(condition).strip()}"
+from tests.support.waiting import PATIENCE
 
 
 class RawClient:

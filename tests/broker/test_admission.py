@@ -26,7 +26,8 @@ from krammar.broker.config.definitions import connections_by_ip
 from krammar.broker.log.segment import LogSegment
 from krammar.testing.certificates import make_certificates
 from tests.broker.requests import batch, create_topic, produce
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 
 def connected(port: int) -> socket.socket:
@@ -34,6 +35,7 @@ def connected(port: int) -> socket.socket:
 
 
 def is_closed(client: socket.socket) -> bool:
+    """Return whether the broker has closed a connection. Waits for it."""
     try:
         return client.recv(1) == b""
     except ConnectionResetError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,8 @@ from krammar.broker.handlers.fetch import MAX_FETCH
 from krammar.wire.batches import read_batches
 from tests.broker.attacks import ATTACKS, MEGABYTE, Attack, Victim, frame, measure
 from tests.broker.requests import batch, create_topic, fetch_request, produce, produce_request
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE, until
 
 # Some attacks use topics of earlier ones.
 pytestmark = pytest.mark.xdist_group("attacks")
@@ -120,11 +122,9 @@ def test_a_client_that_goes_while_its_topics_are_made(broker: Broker) -> None:
         gone.send(MetadataRequest(topics=topics, allow_auto_topic_creation=True), 12)
         gone.socket.shutdown(socket.SHUT_WR)
         with RawClient(broker.port) as other:
-            while not other.call(MetadataRequest(topics=None), 12).topics:
-                pass
+            until(lambda: other.call(MetadataRequest(topics=None), 12).topics)
     with RawClient(broker.port) as other:
-        while len(other.call(MetadataRequest(topics=None), 12).topics) < 500:
-            pass
+        until(lambda: len(other.call(MetadataRequest(topics=None), 12).topics) == 500)
 
 
 def test_a_stop_while_topics_are_made(tmp_path: Path) -> None:
@@ -137,8 +137,7 @@ def test_a_stop_while_topics_are_made(tmp_path: Path) -> None:
         ]
         client.send(CreateTopicsRequest(topics=topics, timeout_ms=1000), 7)
         with RawClient(broker.port) as other:
-            while not other.call(MetadataRequest(topics=None), 12).topics:
-                pass
+            until(lambda: other.call(MetadataRequest(topics=None), 12).topics)
     with Broker.start(data_dir=tmp_path) as broker:
         made = broker.call(lambda: list(broker.cluster.topics.values()))
         assert 0 < len(made) <= 40
@@ -307,6 +306,18 @@ def test_a_large_batch_waits_until_others_have_read(
             return len(client.call(request, 12).responses[0].partitions[0].records)
 
         assert fetched() == len(large)
+        # Of several requests at once, one reads it.
+        monkeypatch.setattr(connections_module, "MAX_UNREAD", MEGABYTE)
+        monkeypatch.setattr("krammar.broker.slices.SLICE_SECONDS", 0)
+        with ExitStack() as stack:
+            clients = [stack.enter_context(RawClient(broker.port)) for _ in range(5)]
+            request = fetch_request([("nowhere", 0, 0), *asked], max_bytes=1)
+            held = broker.call(lambda: broker.connections.holds)
+            broker.call(lambda: [each.send(request, 12) for each in clients])
+            sizes = [len(each.receive().responses[1].partitions[0].records) for each in clients]
+            assert sorted(sizes) == [0] * 4 + [len(large)]
+            assert broker.call(lambda: broker.connections.holds) == held + 1
+        monkeypatch.undo()
         deaf = Deaf(broker)
         monkeypatch.setattr(connections_module, "MAX_UNREAD", MEGABYTE)
         assert fetched(max_wait_ms=0) == 0

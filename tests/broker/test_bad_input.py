@@ -29,8 +29,9 @@ from kafka_wire import (
 from krammar.wire.connection import ClientConnection
 from tests.broker.bad_frames import TOPIC, bad_frames, sensible_frames
 from tests.broker.requests import create_topic
-from tests.broker.support import PATIENCE, BrokerProcess, RawClient
+from tests.broker.support import BrokerProcess, RawClient
 from tests.generated.mutations import mutations
+from tests.support.waiting import PATIENCE
 
 FRAMES = 50_000
 WARM_UP = 10_000
@@ -301,7 +302,7 @@ def delete_made_topics(target: Target) -> None:
 
 
 def test_frames_that_bad_ones_are_made_of(scene: Scene) -> None:
-    """Every api answers them in every version, so that mutations get as far as its handler."""
+    """Every API answers them in every version, so that mutations reach its handler."""
     for frame in sensible_frames(scene.topic_id):
         _, request = kafka_wire.parse_request(frame)
         if getattr(request, "acks", 1) == 0:

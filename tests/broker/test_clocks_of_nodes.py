@@ -14,7 +14,8 @@ from kafka_wire import MetadataRequest
 
 from krammar.broker import Broker, Cluster
 from krammar.testing import KafkaCluster
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 HOUR = 3_600_000
 

@@ -16,10 +16,11 @@ from kafka_wire import ErrorCode
 
 from tests.broker.challenge.disk import batch, read_batches, read_partition
 from tests.broker.challenge.server import BrokerProcess
-from tests.broker.crash_support import PATIENCE, create_topics, produce_request, whole_batches
+from tests.broker.crash_support import create_topics, produce_request, whole_batches
 from tests.broker.support import RawClient
 from tests.broker.torture import SETTINGS, Torture
 from tests.ports import free_port
+from tests.support.waiting import PATIENCE
 
 
 @pytest.mark.parametrize("rounds", [7, pytest.param(20, marks=pytest.mark.sweep)])

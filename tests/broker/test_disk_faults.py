@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,12 @@ from krammar.broker import Broker, BrokerError
 from tests.broker.disk_job import COORDINATOR, Job, records, started
 from tests.broker.faulty_disk import Disk
 from tests.broker.requests import create_topic, fetch, fetch_request, list_offset, produce
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import until
 
 
 def site(call: str, path: str) -> tuple[str, str]:
-    """A call and the kind of file: numbers and unique ids are left out."""
+    """Return a call and the kind of file, without numbers and unique ids."""
     path = re.sub(r"\.[0-9a-f]{32}-", ".UUID-", path)
     return call, re.sub(r"[0-9]{10,}", "N", path)
 
@@ -206,12 +206,9 @@ def test_periodic_flushes_report_an_error_once(
         disk.fail("pwrite", "recovery-point.*", errno.ENOSPC)
         create_topic(client, "t")
         assert produce(client, "t", records(1, b"k")).error_code == 0
-        deadline = time.monotonic() + PATIENCE
-        while len(disk.failed) < 5:
-            assert time.monotonic() < deadline
+        until(lambda: len(disk.failed) >= 5)
         disk.mend()
-        while not (tmp_path / "recovery-point-offset-checkpoint").exists():
-            assert time.monotonic() < deadline
+        until((tmp_path / "recovery-point-offset-checkpoint").exists)
     lines = [each.getMessage() for each in caplog.records if "to the disk" in each.getMessage()]
     assert len(lines) == 1 and "No space left on device" in lines[0]
 
@@ -229,9 +226,7 @@ def test_topics_are_flushed_by_their_own_settings(
             assert produce(client, name, records(1, b"k")).error_code == 0
         log = broker.logs.get("t", 0)
         assert log is not None
-        deadline = time.monotonic() + PATIENCE
-        while log.recovery_point == 0:
-            assert time.monotonic() < deadline
+        until(lambda: log.recovery_point > 0)
         assert not forced(disk, "[uv]-0/.*log")
         assert produce(client, "u", records(2, b"k")).error_code == 0
         assert forced(disk, "u-0/.*log") and not forced(disk, "v-0/.*log")

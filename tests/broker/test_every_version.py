@@ -21,7 +21,7 @@ from tests.broker.requests import batch, create_topic, open_transaction, produce
 from tests.broker.support import RawClient
 
 TRANSACTION = "id"
-# They change whom a connection belongs to, or end the broker's service.
+# They change the user of a connection, or stop the broker.
 LEFT_OUT = {"SaslHandshake", "SaslAuthenticate"}
 
 

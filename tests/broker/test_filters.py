@@ -28,7 +28,8 @@ from krammar.broker import Broker, ConfigError
 from krammar.proxy import Exchange, Filter, on
 from krammar.testing import KafkaBroker, KafkaCluster
 from krammar.wire.batches import Record, encode_batch
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 
 class Upper(Filter):

@@ -23,7 +23,8 @@ from krammar.broker.handlers.metadata import MetadataHandlers
 from krammar.broker.metrics import Metrics
 from krammar.broker.several_nodes import Cluster
 from tests.broker.requests import batch, create_topic, fetch, produce, produce_request
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 REQUESTS = "kafka_network_requestmetrics_requests_total"
 ERRORS = "kafka_network_requestmetrics_errors_total"
@@ -44,12 +45,6 @@ def broker() -> Iterator[Broker]:
 @pytest.fixture
 def metrics(broker: Broker) -> Metrics:
     return broker.metrics
-
-
-@pytest.fixture
-def client(broker: Broker) -> Iterator[RawClient]:
-    with RawClient(broker.port) as client:
-        yield client
 
 
 def scrape(broker: Broker, path: str = "/metrics") -> str:

@@ -15,7 +15,8 @@ from kafka_wire import (
 )
 
 from krammar.broker import Cluster
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from tests.broker.groups.support import codes, commit_request
 from tests.broker.requests import create_topic, fetch, list_offset, produce
 from tests.broker.support import RawClient
 from tests.broker.transactions.support import Producer, find_coordinators
+from tests.support.waiting import PATIENCE
 
 STORAGE = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -106,7 +107,7 @@ def test_a_failed_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             broker.call(broker.logs.flush)
         check_offline(client)
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        shown = admin.list_topics("t", timeout=30).topics["t"].partitions[1]
+        shown = admin.list_topics("t", timeout=PATIENCE).topics["t"].partitions[1]
         assert shown.leader == -1 and shown.error.code() == ErrorCode.LEADER_NOT_AVAILABLE
     with started(tmp_path, "interval") as (_, client):
         assert described(client)[1].leader_id == 1 and described(client)[1].offline_replicas == []

@@ -1,4 +1,4 @@
-"""Protection that this broker does not have: it does not start as if there were none to miss."""
+"""Protection that this broker lacks: it refuses to start with settings that ask for it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from kafka_wire import ErrorCode, FetchRequest, FetchResponse
 from krammar.broker import Cluster
 from krammar.client import Client
 from krammar.proxy.interface import Exchange, Filter, on
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
@@ -145,19 +146,23 @@ def test_the_client_of_krammar(cluster: Cluster, fetches: Fetches) -> None:
     assert [key for key, size in fetches.bytes.items() if size] == [("reader", 3)]
 
 
-def fetched(cluster: Cluster, node: int, version: int, rack: str = "") -> Any:
+def fetched(
+    cluster: Cluster, node: int, version: int, rack: str = "", *, min_bytes: int = 1
+) -> Any:
     partition = FetchRequest.FetchPartition(partition=0, partition_max_bytes=1000)
     topic = FetchRequest.FetchTopic(topic="orders", partitions=[partition])
-    request = FetchRequest(session_epoch=-1, max_bytes=1000, topics=[topic], max_wait_ms=60_000)
+    request = FetchRequest(session_epoch=-1, max_bytes=1000, topics=[topic])
+    request.max_wait_ms, request.min_bytes = int(PATIENCE * 2000), min_bytes
     if rack:
-        request.rack_id, request.min_bytes = rack, 1000
+        request.rack_id = rack
     with RawClient(cluster.nodes[node].addresses["PLAINTEXT"][1]) as client:
         return client.call(request, version).responses[0].partitions[0]
 
 
 def test_answers_of_leader_and_replica(cluster: Cluster) -> None:
     fill(cluster, b"one")
-    named = fetched(cluster, 1, 12, "b")  # at once, although it has less than min_bytes
+    # At once, although it has less than min_bytes.
+    named = fetched(cluster, 1, 12, "b", min_bytes=1000)
     assert (named.error_code, named.preferred_read_replica, named.records) == (0, 2, b"")
     assert named.high_watermark == 1
     replica = fetched(cluster, 2, 12)

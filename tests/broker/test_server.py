@@ -32,7 +32,8 @@ from tests.broker.requests import (
     produce,
     produce_request,
 )
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 
 def closed(client: RawClient) -> bool:
@@ -139,7 +140,7 @@ def test_frames_that_come_in_turns_do_not_mix(broker: Broker, client: RawClient)
         for end in (3, 15, 7_000, 45_000, 110_000, 300_050, 1_000_000):
             for other, frame in zip(others, frames, strict=True):
                 other.socket.sendall(frame[begin:end])
-                # The broker has read it, as far as one can know, before the next connection's.
+                # The broker has probably read it before the next connection's request.
                 client.call(MetadataRequest(topics=[]), 12)
             begin = end
         for other in others:

@@ -25,7 +25,8 @@ from krammar.broker import Broker, Cluster
 from krammar.broker.topics import TOPIC
 from krammar.wire.batches import Record, encode_batch
 from tests import samples
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture

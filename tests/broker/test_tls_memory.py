@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
+import weakref
 from asyncio import sslproto
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,8 +21,9 @@ from krammar.broker.byte_connection import TLS_PIECE
 from krammar.testing.certificates import make_certificates
 from krammar.wire.batches import read_batches
 from tests.broker.requests import batch, create_topic, fetch_request, produce
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
 from tests.broker.test_admission import is_closed
+from tests.support.waiting import PATIENCE
 
 MEGABYTE = 1 << 20
 # The beginning of a TLS handshake.
@@ -63,6 +67,27 @@ def test_the_oldest_handshake_makes_room(
         each.close()
     while broker.call(lambda: broker.connections.admission.count):
         pass
+
+
+def test_a_closed_connection_is_freed_without_garbage_collection(
+    tls: tuple[Broker, ssl.SSLContext],
+) -> None:
+    """Thousands of closed connections would stay in memory until the next collection."""
+    broker, context = tls
+    gc.collect()
+    gc.disable()
+    try:
+        wrap = partial(context.wrap_socket, server_hostname="localhost")
+        with RawClient(broker.addresses["SSL"][1], wrap=wrap) as client:
+            create_topic(client, "t")
+            [connection] = broker.call(
+                lambda: [weakref.ref(each) for each in broker.connections.open]
+            )
+        while broker.call(lambda: broker.connections.open):
+            pass
+        assert any(broker.call(connection) is None for _ in range(100))
+    finally:
+        gc.enable()
 
 
 LARGE_FETCH = fetch_request([("t", 0, 0)], max_bytes=1 << 30, partition_max_bytes=1 << 30)

@@ -13,7 +13,8 @@ from krammar.broker import Broker
 from krammar.broker import turns as turns_module
 from krammar.broker.turns import Turns
 from tests.broker.attacks import frame
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 
 class Client:

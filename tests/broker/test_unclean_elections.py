@@ -25,7 +25,8 @@ from kafka_wire import (
 
 from krammar.broker import Cluster
 from krammar.client import Client
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 UNCLEAN = "unclean.leader.election.enable"
 

@@ -13,7 +13,8 @@ from kafka_wire import DeleteTopicsRequest, OffsetCommitRequest
 from krammar.broker import Broker
 from krammar.wire.batches import Record, encode_batch, read_batches
 from tests.broker.requests import batch, create_topic, fetch, list_offset, produce
-from tests.broker.support import BrokerProcess, RawClient, until
+from tests.broker.support import BrokerProcess, RawClient
+from tests.support.waiting import until
 
 DAY = 24 * 3600 * 1000
 NOW = 1_700_000_000_000

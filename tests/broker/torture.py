@@ -31,6 +31,7 @@ from tests.broker.crash_support import (
 )
 from tests.broker.support import RawClient
 from tests.ports import free_port
+from tests.support.waiting import PATIENCE
 
 INDEX_INTERVAL = 2048
 SETTINGS = {
@@ -142,7 +143,7 @@ class Torture:
     def finish(self) -> None:
         self.arena.stopping.set()
         for load in self.loads:
-            load.join(120)
+            load.join(PATIENCE)
             assert not load.is_alive(), f"{load.name} does not come to an end"
         assert not self.arena.failures, "\n".join(self.arena.failures)
         with contextlib.closing(Readers(self)) as readers:

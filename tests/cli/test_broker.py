@@ -17,7 +17,8 @@ from kafka_wire import DescribeClusterRequest, MetadataRequest
 
 from krammar.cli import main
 from tests.broker.requests import batch, create_topic, fetch, produce
-from tests.broker.support import PATIENCE, BrokerProcess, RawClient
+from tests.broker.support import BrokerProcess, RawClient
+from tests.support.waiting import PATIENCE
 
 
 def test_it_serves_says_where_and_stops_in_order(tmp_path: Path) -> None:

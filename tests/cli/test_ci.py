@@ -40,6 +40,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def git(folder: Path, *arguments: str) -> str:
+    """Run git in a folder, and return its output."""
     return subprocess.run(
         ["git", "-C", str(folder), *arguments],
         env=environment(),
@@ -50,12 +51,14 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def repository(folder: Path) -> Path:
+    """Make a folder a git repository with one commit."""
     folder.mkdir(exist_ok=True)
     git(folder, "init", "-q", "-b", "main")
     return commit(folder)
 
 
 def commit(folder: Path) -> Path:
+    """Commit everything in a folder."""
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "--allow-empty", "-m", "x")
     return folder

@@ -31,6 +31,7 @@ from krammar.cli.produce import produce
 from krammar.cli.topics import topics
 from krammar.client.errors import UnsupportedError
 from tests.client.test_producing import read_by_librdkafka
+from tests.support.waiting import PATIENCE
 
 VERBS = {"topics": topics, "produce": produce, "consume": consume}
 START = 1_700_000_000_000
@@ -78,7 +79,7 @@ def write(broker: Broker, topic: str, records: list[dict[str, Any]], **settings:
     )
     for i, record in enumerate(records):
         producer.produce(topic, **{"partition": 0, "timestamp": START + i, **record})
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE) == 0
 
 
 def numbers(broker: Broker, topic: str, count: int = 10) -> None:
@@ -532,7 +533,7 @@ def json_lines(result: Result) -> list[dict[str, Any]]:
 
 
 def test_committed_offsets(broker: Broker, topic: str) -> None:
-    """What a real group leaves behind: offsets and the group itself, told apart by their keys."""
+    """The records of a real group: offsets and the group itself, which differ by their keys."""
     numbers(broker, topic)
     consumer = confluent_kafka.Consumer(
         {
@@ -647,7 +648,7 @@ def test_ctrl_c_ends_consume(broker: Broker, topic: str, more: list[str], code: 
         assert process.stdout is not None
         assert process.stdout.readline() == b"0\n"
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=60) == (b"", b"")
+        assert process.communicate(timeout=PATIENCE) == (b"", b"")
         assert process.returncode == code
 
 
@@ -662,7 +663,7 @@ def test_ctrl_c_while_nobody_answers(verb: list[str]) -> None:
         with connection:
             assert connection.recv(1)
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 130
+            assert process.wait(PATIENCE) == 130
 
 
 @pytest.mark.parametrize("verb", [["topics"], ["consume", "t"], ["produce", "t"]], ids=" ".join)
@@ -681,7 +682,7 @@ def test_a_broken_pipe_ends_consume(broker: Broker, topic: str) -> None:
         assert process.stdout.readline() == b"0\n"
         process.stdout.close()
         numbers(broker, topic, 1)
-        process.wait(60)
+        process.wait(PATIENCE)
         assert process.stderr.read() == b""
 
 
@@ -693,7 +694,7 @@ def test_lines_are_sent_while_input_is_waited_for(broker: Broker, topic: str) ->
         process.stdin.flush()
         assert [value for _, _, value, _ in sent(broker, topic, 1)] == [b"one"]
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait(PATIENCE) == 130
         assert process.stderr is not None
         assert process.stderr.read() == f"1 record sent to {topic}\n".encode()
 
@@ -706,7 +707,7 @@ def test_ctrl_c_while_a_named_pipe_is_waited_for(
     with start(broker, "produce", topic, str(pipe)) as process:
         with pipe.open("wb"):  # as soon as it is read from
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 130
+            assert process.wait(PATIENCE) == 130
         assert process.stderr is not None
         assert process.stderr.read() == f"0 records sent to {topic}\n".encode()
 
@@ -719,7 +720,7 @@ def test_produce_where_ctrl_c_is_ignored(broker: Broker, topic: str) -> None:
         process.stdin.flush()
         assert len(sent(broker, topic, 1)) == 1
         process.send_signal(signal.SIGINT)
-        output = process.communicate(b"two\n", timeout=60)
+        output = process.communicate(b"two\n", timeout=PATIENCE)
         assert output == (b"", f"2 records sent to {topic}\n".encode())
         assert process.returncode == 0
 
@@ -776,7 +777,7 @@ def strikes(
     done = subprocess.run(
         [sys.executable, "-c", _STRIKES, *given, "-b", broker.bootstrap_servers],
         stdout=subprocess.PIPE,
-        timeout=120,
+        timeout=PATIENCE,
         check=True,
     )
     runs = [(code, text) for code, text in map(json.loads, done.stdout.splitlines())]

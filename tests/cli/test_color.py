@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from krammar.cli import main
+from tests.support.waiting import PATIENCE
 
 BAD = "PingRequest => key 0, max version 0\n  A: int9\n"
 RED = "\x1b[31m\x1b[1merror E204:\x1b[0m"
@@ -41,7 +42,7 @@ def on_a_terminal(*arguments: str, **environment: str) -> str:
     except OSError:
         pass  # the end of a terminal on Linux
     finally:
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE)
         os.close(ours)
     return output.decode()
 

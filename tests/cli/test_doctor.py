@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from krammar import __version__
 from krammar.cli import doctor, main
 from krammar.cli.doctor import FAILS, NOTE, OK, SLOW, Result
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -173,7 +174,7 @@ def run(soft_limit: int, **environment: str) -> subprocess.CompletedProcess[str]
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
 
 

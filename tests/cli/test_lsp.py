@@ -1,4 +1,4 @@
-"""``krammar lsp`` as a process. tests/lsp/test_server.py tests what it answers."""
+"""``krammar lsp`` as a process. tests/lsp/test_server.py tests its responses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.support.waiting import PATIENCE
 
 
 def message(method: str, params: object, number: int | None = None) -> bytes:
@@ -17,7 +19,7 @@ def message(method: str, params: object, number: int | None = None) -> bytes:
 
 
 def test_a_log_contains_defects_and_no_refusals(tmp_path: Path) -> None:
-    """Input that is no message does not end the server, and neither does the end of its input."""
+    """Invalid input does not end the server, and neither does the end of its input."""
     log = tmp_path / "server.log"
     unknown = {"command": "krammar.showBytes", "arguments": ["file:///nowhere/a.krm", "A"]}
     talk = [
@@ -31,7 +33,7 @@ def test_a_log_contains_defects_and_no_refusals(tmp_path: Path) -> None:
         [sys.executable, "-m", "krammar", "lsp", "--log-file", str(log)],
         input=b"".join(talk),
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")

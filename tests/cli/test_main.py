@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from krammar import __version__
 from krammar.cli import main
+from tests.support.waiting import PATIENCE
 
 VERBS = ("gen", "check", "fmt", "import", "inspect", "tap")
 
@@ -43,7 +44,7 @@ def krammar(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[st
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -516,7 +517,7 @@ def test_a_package_in_this_folder_can_be_inspected(source: Path, tmp_path: Path)
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -530,7 +531,7 @@ def test_help_is_quick_because_nothing_is_imported(tmp_path: Path) -> None:
         "print(sorted(m for m in sys.modules if m in ('lark', 'jinja2', 'black', 'krammar.wire')))"
     )
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
 
     assert result.stdout.endswith("[]\n")
@@ -559,7 +560,7 @@ def test_ctrl_c_ends_gen_at_once(tmp_path: Path, terminal: bool) -> None:
         with contextlib.suppress(OSError):  # how a terminal ends
             while more := os.read(controller, 1024):
                 said += more
-        assert process.wait(60) == 130
+        assert process.wait(PATIENCE) == 130
     os.close(controller)
     assert b"Traceback" not in said
     assert said.rstrip().endswith(b"interrupted")
@@ -583,6 +584,6 @@ def test_ctrl_c_is_exit_code_130(tmp_path: Path, arguments: list[str]) -> None:
         (tmp_path / "schemas" / "a.json").open("wb"),  # waits until it is read
     ):
         process.send_signal(signal.SIGINT)
-        error = process.communicate(timeout=60)[1]
+        error = process.communicate(timeout=PATIENCE)[1]
 
     assert (process.returncode, error) == (130, b"interrupted\n")

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from krammar.cli import main
 from krammar.testing import KafkaBroker
+from tests.support.waiting import PATIENCE
 
-PATIENCE = 30
 FILTERS = """\
 from kafka_wire import MetadataResponse
 from krammar.proxy import Exchange, Filter, on

@@ -16,7 +16,9 @@ from kafka_wire import ApiVersionsRequest, MetadataRequest
 
 from krammar.proxy.addresses import Address
 from krammar.tap.capture import Capture, CaptureWriter
-from tests.tap.support import PATIENCE, Client, Upstream, broker, framed, upstream
+from tests.support.frames import framed
+from tests.support.waiting import PATIENCE
+from tests.tap.support import Client, Upstream, broker, upstream
 
 COMMAND = (sys.executable, "-m", "krammar.cli", "tap")
 
@@ -63,6 +65,7 @@ def started(
     command: tuple[str, ...] = COMMAND,
     first: str = "",
 ) -> Iterator[Process]:
+    """Run a tap in a separate process, and stop it at the end of the block."""
     process = Process(upstreams, *arguments, command=command, first=first)
     try:
         yield process
@@ -83,6 +86,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def talk(address: Address) -> None:
+    """Send ApiVersions and Metadata to an address."""
     with Client(address) as client:
         client.ask(ApiVersionsRequest(client_software_name="test"), 3)
         client.ask(MetadataRequest(topics=[]), 12)

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
-from tests.unsecured import unsecured_token
+from tests.support.unsecured import unsecured_token
 
 CLIENT_ID = "client:1"
 SECRET = "s&cret/é"
@@ -38,6 +38,7 @@ class IdentityProvider:
 
 
 def granted(value: str, **more: Any) -> Answer:
+    """Return the response of a token server that grants a token."""
     body = {"access_token": value, "token_type": "Bearer", "expires_in": 3600, **more}
     return 200, json.dumps(body).encode()
 

@@ -12,8 +12,9 @@ from typing import Self
 import kafka_wire
 
 from krammar.broker.apis import RANGES
-from krammar.wire.connection import API_VERSIONS, unsupported_version_response
+from krammar.wire.connection import unsupported_version_response
 from krammar.wire.framing import PREFIX, join_frame
+from krammar.wire.negotiation import API_VERSIONS
 
 
 class Proxy:

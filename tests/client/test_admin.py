@@ -24,8 +24,7 @@ from krammar.client.errors import (
     UnknownTopicOrPartition,
 )
 from tests.client.proxy import Proxy
-
-PATIENCE = 60
+from tests.support.waiting import PATIENCE
 
 
 def test_topics(broker: Broker, client: Client) -> None:

@@ -25,9 +25,7 @@ from krammar.client.errors import (
 from tests.client.conftest import broker_behind
 from tests.client.proxy import Proxy
 from tests.ports import free_port
-
-# Far above what anything here takes.
-PATIENCE = 60
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture

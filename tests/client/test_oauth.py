@@ -29,7 +29,7 @@ from tests.client.identity import (
     identity_provider,
     token,
 )
-from tests.unsecured import unsecured_token
+from tests.support.unsecured import unsecured_token
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 
@@ -276,6 +276,7 @@ def test_brokers_cut_connections_whose_token_has_expired(
             pending = connection.send(MetadataRequest(topics=[]))
             while not pending.done:
                 connection.pump()
+        assert connection.closed is not None
 
 
 # Errors.

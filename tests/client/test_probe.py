@@ -14,7 +14,7 @@ from krammar.testing import KafkaBroker
 
 _LONG = {
     "default_api_timeout_ms": 600_000
-}  # without a look at the first bytes, the test would take so long
+}  # without the check of the first bytes, the test would take this long
 
 
 @pytest.mark.kafka_broker(tls=True)

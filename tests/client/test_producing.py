@@ -24,12 +24,13 @@ from krammar.client.errors import (
 )
 from krammar.client.partitioner import murmur2, partition_of_key
 from tests.client.proxy import Proxy
+from tests.support.waiting import PATIENCE
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
-PATIENCE = 60
 
 
 def read_by_librdkafka(broker: Broker, topic: str, count: int) -> list[confluent_kafka.Message]:
+    """Return the first ``count`` committed messages that librdkafka reads."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,

@@ -20,6 +20,7 @@ from krammar.client.errors import (
 )
 from krammar.faults import Faults
 from krammar.wire.batches import Record
+from tests.support.waiting import PATIENCE
 
 Seen = list[tuple[int, int]]
 
@@ -43,7 +44,7 @@ def produce(
             headers=record.headers or None,
         )
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE) == 0
 
 
 def read(reader: Reader) -> tuple[Seen, ClientError | None]:

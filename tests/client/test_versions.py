@@ -125,8 +125,8 @@ def test_what_an_old_broker_does_not_have(broker: Broker, monkeypatch: pytest.Mo
 def test_the_newest_common_version(broker: Broker, client: Client) -> None:
     client.topics()
     [connection] = client.cluster.connections
-    assert connection.version_of(FetchRequest) == min(
+    assert connection.versions.of(FetchRequest) == min(
         FetchRequest.max_version, RANGES[ApiKey.FETCH][1]
     )
-    assert connection.version_of(FetchRequest, high=7) == 7
-    assert connection.features["transaction.version"] == 2
+    assert connection.versions.of(FetchRequest, high=7) == 7
+    assert connection.versions.features["transaction.version"] == 2

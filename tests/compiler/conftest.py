@@ -58,7 +58,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Build]:
 
 @pytest.fixture
 def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
-    """What the compiler says of definition files, as text; their paths are as ``p/a.krm``."""
+    """Return the diagnostics of definition files as text, with paths such as ``p/a.krm``."""
     monkeypatch.chdir(tmp_path)
 
     def run(files: Files, *, strict: bool = False) -> str:

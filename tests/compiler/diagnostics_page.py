@@ -66,6 +66,7 @@ CHANGES = {
 
 
 def page() -> str:
+    """Return the text of docs/diagnostics.md."""
     cases: dict[str, Case] = {}
     for case in CASES:
         cases.setdefault(case.code, case)

@@ -52,7 +52,7 @@ NO_SCHEMA = "no schema"
 class Change:
     """A change of definitions.
 
-    ``codes`` are those of `krammar diff`. ``kafka`` is a part of what Kafka's verifier says, or empty if it accepts
+    ``codes`` are the diagnostics of `krammar diff`. ``kafka`` is a part of the message of Kafka's verifier, or empty if it accepts
     the change.
     """
 

@@ -11,11 +11,10 @@ from typing import Any
 import jsonschema
 import kafka_wire
 import pytest
-from click.testing import CliRunner, Result
 
-from krammar.cli import main
 from krammar.wire.message import Struct, kinds_of, named
 from tests.compiler.conftest import write_files
+from tests.compiler.support import gen
 
 DEFINITIONS = Path(__file__).parents[2] / "definitions"
 PING = """\
@@ -40,10 +39,6 @@ PingRequest => key 0, max version 1, flexible v1+
 PingResponse =>
   Text: string
 """
-
-
-def gen(source: Path, out: Path, *more: str) -> Result:
-    return CliRunner().invoke(main, ["gen", str(source), "-o", str(out), *more])
 
 
 @pytest.fixture

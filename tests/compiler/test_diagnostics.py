@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
@@ -19,12 +18,9 @@ from krammar.util.diagnostics import (
     format_json,
     format_text,
 )
+from tests.compiler.conftest import Report
 
 Files = str | bytes | Mapping[str, str]
-
-
-class Report(Protocol):
-    def __call__(self, files: Files, *, strict: bool = False) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -1071,7 +1067,7 @@ def test_all_diagnostics_of_a_run_are_reported(report: Report) -> None:
 
 
 def test_a_broken_line_is_reported_once(report: Report) -> None:
-    """Neither its owner nor its users are reported too."""
+    """Its owner and its users are not reported too."""
     shown = report(
         "A => not top levl\n"
         "  A: int8\n"

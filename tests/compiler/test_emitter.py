@@ -7,10 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from krammar.cli import main
 from krammar.compiler.write import CACHE_FOLDER, write
+from tests.compiler.support import gen
 
 ALPHA = """\
 ARequest => key 0, max version 1
@@ -20,10 +21,6 @@ AResponse =>
   A: int8
 """
 BETA = "B => not top level\n  B: string\n"
-
-
-def gen(source: Path, out: Path, *more: str) -> Result:
-    return CliRunner().invoke(main, ["gen", str(source), "-o", str(out), *more])
 
 
 def generated(source: Path, out: Path, *more: str) -> str:

@@ -86,6 +86,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 
 def run(text: str, folder: Path, *options: str) -> Result:
+    """Run ``krammar import`` on the text of a protocol guide."""
     (folder / "guide.txt").write_bytes(text.encode())
     command = ["import", str(folder / "guide.txt"), "-o", str(folder / "made"), *options]
     return CliRunner().invoke(main, command)

@@ -187,7 +187,8 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
         for _ in range(rng.choice((1, 5, 50))):
             data[rng.randrange(len(data))] = rng.randrange(256)
 
-        compiled(tmp_path / "a.krm", bytes(data))
+        protocol, diagnostics = compiled(tmp_path / "a.krm", bytes(data))
+        assert protocol.files or diagnostics.has_errors
 
 
 @pytest.mark.parametrize(
@@ -216,7 +217,8 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     ids=range(18),
 )
 def test_extremes(tmp_path: Path, text: str) -> None:
-    compiled(tmp_path / "a.krm", text.encode("utf-8"))
+    protocol, diagnostics = compiled(tmp_path / "a.krm", text.encode("utf-8"))
+    assert protocol.files or diagnostics.has_errors
 
 
 def _seconds(path: Path, text: str) -> float:

@@ -775,7 +775,7 @@ def test_json_that_is_not_an_object(tmp_path: Path) -> None:
         import_schemas([tmp_path])
 
 
-# The compiler takes what the importer gives
+# The compiler accepts the importer's output
 
 
 def test_what_is_imported_compiles(tmp_path: Path) -> None:

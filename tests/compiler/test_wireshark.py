@@ -35,7 +35,8 @@ from tests.generated.catalogue import Message, by_name
 from tests.generated.strategies import STYLES, samples
 from tests.generated.test_frames import frame_of
 from tests.generated.values import build
-from tests.tap.support import PATIENCE, TapThread
+from tests.support.waiting import PATIENCE
+from tests.tap.support import TapThread
 
 pytestmark = needs_tshark
 DEFINITIONS = Path(__file__).parents[2] / "definitions"

@@ -7,15 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from krammar.cli import main
 from krammar.compiler.write import CACHE_FOLDER
 from tests.broker.power import KILLED, MODELS, Power, State
-
-
-def gen(source: Path, out: Path, *more: str) -> Result:
-    return CliRunner().invoke(main, ["gen", str(source), "-o", str(out), *more])
+from tests.compiler.support import gen
 
 
 def generated(source: Path, out: Path) -> None:

@@ -1,4 +1,4 @@
-"""Runs tshark with a generated dissector, and compares what it shows with krammar's own reading."""
+"""Runs tshark with a generated dissector, and compares its output with krammar's own reading."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from krammar import __version__
 from krammar.cli import main
 from krammar.lsp.words import ANNOTATIONS, ENTITIES, MODIFIERS, TYPES
 from tests.samples import blocks
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 EXTENSION = ROOT / "editors" / "vscode"
@@ -120,7 +121,7 @@ def test_nothing_in_the_definitions_is_illegal(installed: Path) -> None:
         cwd=installed,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -163,7 +164,7 @@ const path = "syntaxes/krammar.tmLanguage.json";
 
 @pytest.mark.sweep
 def test_the_package(installed: Path) -> None:
-    subprocess.run(["node", "--check", "extension.js"], cwd=installed, check=True, timeout=60)
+    subprocess.run(["node", "--check", "extension.js"], cwd=installed, check=True, timeout=PATIENCE)
     done = npm(installed, "run", "package")
     assert done.returncode == 0, done.stdout + done.stderr
     with zipfile.ZipFile(installed / f"krammar-{__version__}.vsix") as package:

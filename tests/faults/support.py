@@ -16,7 +16,7 @@ PACKAGE = package_of(kafka_wire)
 
 
 def exchange(request: Any, version: int, *, client_id: str = "test", **known: Any) -> Exchange:
-    """What an adapter says of a request."""
+    """Return an exchange, as an adapter builds it for a request."""
     known = {"connection": 1, **known}
     return Exchange(
         known.pop("connection"), request.api_key, version, 7, client_id, request, b"frame", **known
@@ -24,6 +24,7 @@ def exchange(request: Any, version: int, *, client_id: str = "test", **known: An
 
 
 def engine(**options: Any) -> tuple[Faults, Talk]:
+    """Return rules of faults, and the talk of one connection."""
     faults = Faults(kafka_wire, **options)
     return faults, faults.talk()
 

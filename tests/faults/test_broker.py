@@ -39,6 +39,7 @@ def broker() -> Iterator[Broker]:
 
 
 def produce(*partitions: int, topic: str = "orders", acks: int = -1) -> ProduceRequest:
+    """Build a Produce request with one record for each partition."""
     records = encode_batch([Record(value=b"x")])
     parts = [
         ProduceRequest.PartitionProduceData(index=index, records=records) for index in partitions
@@ -49,6 +50,7 @@ def produce(*partitions: int, topic: str = "orders", acks: int = -1) -> ProduceR
 
 
 def codes(response: object) -> dict[int, int]:
+    """Return the error code of each partition of a Produce response."""
     return {
         partition.index: partition.error_code
         for topic in response.responses  # type: ignore[attr-defined]
@@ -57,6 +59,7 @@ def codes(response: object) -> dict[int, int]:
 
 
 def end_of(client: RawClient, partition: int) -> int:
+    """Return the end offset of a partition of the topic orders."""
     wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=-1)
     topic = ListOffsetsRequest.ListOffsetsTopic(name="orders", partitions=[wanted])
     response = client.call(ListOffsetsRequest(replica_id=-1, topics=[topic]), 5)

@@ -14,6 +14,7 @@ from krammar.broker import Broker
 from krammar.client.wafka import WafkaClient, WafkaError
 from tests.broker.support import BrokerProcess, RawClient
 from tests.cli.test_tap import started
+from tests.support.waiting import PATIENCE
 from tests.tap.support import Address
 
 RULES = """
@@ -66,7 +67,7 @@ def test_the_tap_applies_a_file_and_reports_on_it(tmp_path: Path) -> None:
 def test_diagnostics_end_the_command(verb: list[str], tmp_path: Path) -> None:
     (tmp_path / "faults.toml").write_text(RULES.replace("Heartbeat", "Hartbeat"))
     command = [sys.executable, "-m", "krammar.cli", *verb, "--faults", "faults.toml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1
     assert done.stderr.startswith('faults.toml:4:8: error F201: the API "Hartbeat" does not exist')
     assert 'hint: did you mean "Heartbeat"?' in done.stderr
@@ -93,8 +94,8 @@ def test_the_tap_knows_protocols_of_ones_own(tmp_path: Path) -> None:
 
 def test_a_package_that_is_none(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "krammar.cli", "tap", "--upstream", "localhost:1", "--package"]
-    done = subprocess.run([*command, "json"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command, "json"], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2
     assert "--package: " in done.stderr and "is not a package that krammar generated" in done.stderr
-    done = subprocess.run([*command, "no_wire"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command, "no_wire"], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2 and "'no_wire' cannot be imported" in done.stderr

@@ -20,6 +20,7 @@ from tests.faults.support import exchange
 
 
 def read(folder: Path, text: str, protocol: object = kafka_wire) -> Faults:
+    """Read the rules of a file with a text."""
     faults = Faults(protocol, sees=("principal", "clock"))  # type: ignore[arg-type]
     path = folder / "faults.toml"
     path.write_text(dedent(text))

@@ -1,4 +1,4 @@
-"""When a rule ends, what remains of one that is refused, and what the history has of it."""
+"""The end of rules, the remains of refused rules, and the events in the history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine: which rules match, how often they fire, and what they make of messages."""
+"""The engine: which rules match, how often they fire, and how they change messages."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from krammar.faults.shape import error_places
 from krammar.faults.steps import Close, Fate, Hold, Send, Wait
 from krammar.wire.batches import Record, encode_batch, read_headers
 from tests.faults.support import PACKAGE, engine, exchange, filled
+from tests.support.waiting import PATIENCE
 
 ORDERS = UUID(int=77)
 
@@ -104,7 +105,7 @@ def test_topics_are_known_by_their_ids() -> None:
     rule = faults.on("Produce", topic="orders").drop()
     by_id = produce(("", 0))
     by_id.topic_data[0].topic_id = ORDERS
-    assert talk.request(exchange(by_id, 13)) is None  # nobody has said what the id means
+    assert talk.request(exchange(by_id, 13)) is None  # the id's name is not known yet
     topics = MetadataResponse(topics=[MetadataResponse.Topic(name="orders", topic_id=ORDERS)])
     talk.response(exchange(MetadataRequest(), 12), topics)
     assert talk.request(exchange(by_id, 13)) is not None
@@ -405,12 +406,11 @@ def test_a_black_hole_swallows_what_follows() -> None:
     assert faults.talk().request(exchange(HeartbeatRequest(), 4)) is None
 
 
-@pytest.mark.parametrize("key", sorted(PACKAGE.requests))
+@pytest.mark.parametrize("key", [key for key, known in PACKAGE.requests.items() if known[1]])
 def test_every_message_with_an_error_code_can_be_answered(key: int) -> None:
     """A request that names something of everything is refused, in every version."""
     name, answer, low, high, *_ = PACKAGE.requests[key]
-    if answer is None:
-        return
+    assert answer and low <= high
     for version in range(low, high + 1):
         faults, talk = engine()
         api = name.removesuffix("Request")
@@ -497,7 +497,7 @@ def test_another_thread_waits_for_a_rule() -> None:
     waiting = threading.Thread(target=rule.wait, kwargs={"times": 3})
     waiting.start()
     beats(talk, 3)
-    waiting.join(timeout=30)
+    waiting.join(timeout=PATIENCE)
     assert not waiting.is_alive()
 
 

@@ -130,7 +130,7 @@ def test_a_changed_request_reaches_the_broker_changed() -> None:
         RawClient(tap.address.port) as client,
     ):
         assert client.call(HeartbeatRequest(group_id="g"), 4).error_code == 0
-        # Bytes that are no request of the protocol go on as they came.
+        # Bytes that are not a request of the protocol pass unchanged.
         client.socket.sendall((6).to_bytes(PREFIX, "big") + b"\x7f\xff\0\0\0\1")
         tap.recorder.wait(lambda recorder: len(recorder.frames) >= 3)
     assert len(seen) == 2 and seen[0].request.group_id == "other"

@@ -65,7 +65,7 @@ def read_response(data: bytes) -> None:
 
 
 def read_records(data: bytes) -> None:
-    """All is record batches or a message set. Checksums are left alone: no mutation would hit one."""
+    """Read bytes as record batches or a message set, without checking checksums, which no mutation would hit."""
     for header in read_headers(data):
         assert header.size_in_bytes > 0
     for batch in read_batches(data, validate_crc=False, max_uncompressed=MAX_UNCOMPRESSED):
@@ -96,7 +96,7 @@ READERS: tuple[Callable[[bytes], None], ...] = (
 
 
 def check(data: bytes) -> None:
-    """Run one input; raises what no reader may raise."""
+    """Run one input. Raises any error that readers must not raise."""
     said = "read"
     try:
         READERS[data[0] % len(READERS) if data else 0](data[1:])

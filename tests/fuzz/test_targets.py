@@ -30,6 +30,7 @@ def test_seeds_are_read_without_error(seeds: tuple[bytes, ...]) -> None:
 def test_mutations(seeds: tuple[bytes, ...], kind: int) -> None:
     """Of frames, records and streams; messages have theirs in test_hostile."""
     found = [seed[1:] for seed in seeds if seed[0] == kind]
+    assert found
     for data in mutations(found, Random(f"fuzz {kind}"), 3000):
         targets.check(bytes([kind]) + data)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer
 
-# Far above what a client needs that works, in seconds.
-LIMIT = 10.0
+from tests.support.waiting import PATIENCE
+
 # Clients look for new leaders and coordinators soon, and send each record at once.
 _SOON = {
     "retry.backoff.ms": 50,
@@ -31,7 +31,7 @@ def producer(servers: str, **settings: Any) -> Producer:
 
 @contextlib.contextmanager
 def consumer(servers: str, **settings: Any) -> Iterator[Consumer]:
-    """A consumer of group ``g`` that begins at the earliest record and commits only when told to."""
+    """A consumer of group ``g`` that begins at the earliest record and commits only if the test commits."""
     more = {name.replace("_", "."): value for name, value in settings.items()}
     basic = {
         "bootstrap.servers": servers,
@@ -50,7 +50,7 @@ def consumer(servers: str, **settings: Any) -> Iterator[Consumer]:
 
 
 class Sent:
-    """What became of the records that a producer was given, in the order of its reports."""
+    """The outcomes of a producer's records, in the order of its reports."""
 
     def __init__(self) -> None:
         self.stored: list[bytes] = []
@@ -65,9 +65,9 @@ class Sent:
 
 
 def read(consumer: Consumer, count: int) -> list[bytes]:
-    """Poll until ``count`` records have come, or for ``LIMIT`` seconds. Returns their values."""
+    """Poll until ``count`` records have come, or for ``PATIENCE`` seconds. Returns their values."""
     values: list[bytes] = []
-    until = time.monotonic() + LIMIT
+    until = time.monotonic() + PATIENCE
     while len(values) < count and time.monotonic() < until:
         message = consumer.poll(0.1)
         if message is not None and not message.error():
@@ -76,8 +76,8 @@ def read(consumer: Consumer, count: int) -> list[bytes]:
 
 
 def poll_until(poll: Callable[[float], object], done: Callable[[], bool]) -> bool:
-    """Poll until something is done, or for ``LIMIT`` seconds. Returns whether it is done."""
-    until = time.monotonic() + LIMIT
+    """Poll until something is done, or for ``PATIENCE`` seconds. Returns whether it is done."""
+    until = time.monotonic() + PATIENCE
     while not done() and time.monotonic() < until:
         poll(0.05)
     return done()

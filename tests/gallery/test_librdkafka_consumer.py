@@ -7,14 +7,15 @@ from confluent_kafka.admin import AdminClient
 from kafka_wire import ErrorCode
 
 from krammar.testing import KafkaBroker, KafkaCluster
-from tests.gallery.confluent import LIMIT, consumer, poll_until, producer, read
+from tests.gallery.confluent import consumer, poll_until, producer, read
+from tests.support.waiting import PATIENCE
 
 
 def _fill(servers: str, *values: bytes, topic: str = "orders") -> None:
     sender = producer(servers)
     for value in values:
         sender.produce(topic, value)
-    assert sender.flush(LIMIT) == 0
+    assert sender.flush(PATIENCE) == 0
 
 
 def test_positions_are_validated_once_for_each_leader(kafka_cluster: KafkaCluster) -> None:

@@ -6,7 +6,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_wire import ErrorCode
 
 from krammar.testing import KafkaBroker, KafkaCluster
-from tests.gallery.confluent import LIMIT, Sent, producer
+from tests.gallery.confluent import Sent, producer
+from tests.support.waiting import PATIENCE
 
 
 def test_a_lost_answer_is_not_fatal(kafka_broker: KafkaBroker) -> None:
@@ -17,10 +18,10 @@ def test_a_lost_answer_is_not_fatal(kafka_broker: KafkaBroker) -> None:
     refused.delay(200, of="request").answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     sender, sent = producer(kafka_broker.bootstrap_servers, batch_num_messages=1), Sent()
     sender.produce("orders", b"zero", on_delivery=sent)
-    assert sender.flush(LIMIT) == 0
+    assert sender.flush(PATIENCE) == 0
     for value in (b"one", b"two", b"three"):
         sender.produce("orders", value, on_delivery=sent)
-    assert sender.flush(LIMIT) == 0
+    assert sender.flush(PATIENCE) == 0
     refused.expect()
     assert sent.failed == {}
     values = [record.value for record in kafka_broker.records("orders")]
@@ -39,7 +40,7 @@ def test_a_record_reported_as_delivered_is_not_stored(kafka_broker: KafkaBroker)
     sender, sent = producer(kafka_broker.bootstrap_servers, batch_num_messages=1), Sent()
     for value in (b"one", b"two", b"three"):
         sender.produce("orders", value, on_delivery=sent)
-    assert sender.flush(LIMIT) == 0
+    assert sender.flush(PATIENCE) == 0
     refused.expect()
     assert sent.stored == [b"one", b"two", b"three"]
     # Open: librdkafka 2.16.0 says that all three are stored.
@@ -55,12 +56,12 @@ def test_a_leader_without_an_epoch_is_followed(kafka_cluster: KafkaCluster) -> N
         kafka_cluster.move_leader("orders", 0, to=node)
     sender, sent = producer(kafka_cluster.bootstrap_servers, message_timeout_ms=5000), Sent()
     sender.produce("orders", b"one", on_delivery=sent)
-    assert sender.flush(LIMIT) == 0
+    assert sender.flush(PATIENCE) == 0
     old = kafka_cluster.faults.on("Metadata", versions="7-")
     old.change("response.topics[*].partitions[*].leader_epoch", -1)
     kafka_cluster.move_leader("orders", 0, to=1)
     sender.produce("orders", b"two", on_delivery=sent)
-    sender.flush(LIMIT)
+    sender.flush(PATIENCE)
     assert sent.stored == [b"one", b"two"]
     old.expect()
 
@@ -72,11 +73,11 @@ def test_a_topic_created_again_on_another_node(kafka_cluster: KafkaCluster) -> N
     kafka_cluster.move_leader("orders", 0, to=2)  # leader epoch 1
     sender, sent = producer(kafka_cluster.bootstrap_servers, message_timeout_ms=3000), Sent()
     sender.produce("orders", b"one", on_delivery=sent)
-    assert sender.flush(LIMIT) == 0
+    assert sender.flush(PATIENCE) == 0
     admin.delete_topics(["orders"])["orders"].result()
     admin.create_topics([NewTopic("orders", 1, replica_assignment=[[1, 2]])])["orders"].result()
     sender.produce("orders", b"two", on_delivery=sent)
-    sender.flush(LIMIT)
+    sender.flush(PATIENCE)
     # Open: librdkafka 2.16.0 asks node 2 until the record times out.
     assert kafka_cluster.leader("orders", 0) == 1
     assert sent.failed == {b"two": "_MSG_TIMED_OUT"}
@@ -94,11 +95,11 @@ def test_an_epoch_bump_repeats_records_of_another_partition(kafka_cluster: Kafka
     sender, sent = producer(kafka_cluster.bootstrap_servers, batch_num_messages=1), Sent()
     for partition in (0, 1):
         sender.produce("orders", b"first", partition=partition, on_delivery=sent)
-    assert sender.flush(LIMIT) == 0
+    assert sender.flush(PATIENCE) == 0
     sender.produce("orders", b"kept once?", partition=1, on_delivery=sent)
     for value in (b"a", b"b", b"c"):
         sender.produce("orders", value, partition=0, on_delivery=sent)
-    assert sender.flush(LIMIT) == 0
+    assert sender.flush(PATIENCE) == 0
     moved.expect()
     lost.expect()
     # Open: librdkafka 2.16.0 sends the second record of partition 1 again, with the new epoch.

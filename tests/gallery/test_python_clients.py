@@ -13,6 +13,7 @@ from kafka.errors import CommitFailedError
 from kafka_wire import ErrorCode
 
 from krammar.testing import KafkaBroker
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -64,9 +65,9 @@ def test_a_session_is_renewed(kafka_broker: KafkaBroker, sender: KafkaProducer) 
     """kafka-python PR 3029: logins are renewed on the same connection (KIP-368)."""
     logins = kafka_broker.faults.on("SaslAuthenticate").delay(0)
     kafka_broker.faults.on("Produce").delay(0)
-    sender.send("orders", b"one").get(10)
+    sender.send("orders", b"one").get(PATIENCE)
     logins.wait(times=logins.fired + 1)
-    sender.send("orders", b"two").get(10)
+    sender.send("orders", b"two").get(PATIENCE)
     first, last = _connections(kafka_broker, "Produce")
     assert first == last
     assert _connections(kafka_broker, "SaslAuthenticate").count(first) >= 2
@@ -75,7 +76,7 @@ def test_a_session_is_renewed(kafka_broker: KafkaBroker, sender: KafkaProducer) 
 def test_a_corrupt_batch_stops_a_consumer(kafka_broker: KafkaBroker, sender: KafkaProducer) -> None:
     """aiokafka 321, open: a corrupt batch is raised at each call, until the program seeks past it."""
     kafka_broker.create_topic("orders", 1)
-    sender.send("orders", b"one").get(10)
+    sender.send("orders", b"one").get(PATIENCE)
     fetch = kafka_broker.faults.on("Fetch", where="topics[*].partitions[*].fetch_offset == 0")
     fetch.corrupt("crc")
 
@@ -88,12 +89,12 @@ def test_a_corrupt_batch_stops_a_consumer(kafka_broker: KafkaBroker, sender: Kaf
                 with pytest.raises(CorruptRecordException):
                     await consumer.getone()
             consumer.seek(TopicPartition("orders", 0), 1)
-            sender.send("orders", b"two").get(10)
+            sender.send("orders", b"two").get(PATIENCE)
             record = await consumer.getone()
             value: bytes | None = record.value
             return value
 
-    assert asyncio.run(asyncio.wait_for(read(), 10)) == b"two"
+    assert asyncio.run(asyncio.wait_for(read(), PATIENCE)) == b"two"
 
 
 def test_a_fetch_session_is_opened_again(kafka_broker: KafkaBroker, sender: KafkaProducer) -> None:
@@ -104,7 +105,7 @@ def test_a_fetch_session_is_opened_again(kafka_broker: KafkaBroker, sender: Kafk
     left = kafka_broker.faults.on("LeaveGroup").delay(0)
     consumer = _consumer(kafka_broker)
     for value in (b"one", b"two", b"three"):
-        sender.send("orders", value).get(10)
+        sender.send("orders", value).get(PATIENCE)
         assert next(consumer).value == value
     lost.expect()
     assert left.fired == 0
@@ -117,7 +118,7 @@ def test_a_commit_during_a_rebalance_keeps_the_generation(
     """kafka-python PR 2614: REBALANCE_IN_PROGRESS for a commit made the member forget its generation."""
     kafka_broker.create_topic("orders", 1)
     consumer = _consumer(kafka_broker)
-    sender.send("orders", b"one").get(10)
+    sender.send("orders", b"one").get(PATIENCE)
     assert next(consumer).value == b"one"
     kafka_broker.faults.on("OffsetCommit").answer(ErrorCode.REBALANCE_IN_PROGRESS).once()
     (member,) = kafka_broker.groups["g"].members

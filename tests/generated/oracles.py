@@ -157,7 +157,7 @@ class Known:
     shape: Shape
     encode: Callable[[Any], bytes]
     decode: Callable[[bytes], Any]
-    # Bytes of our version field, which the oracle neither reads nor writes.
+    # The size of our version field, which the oracle does not know.
     skip: int = 0
 
     def __repr__(self) -> str:
@@ -201,6 +201,7 @@ def pairs(layout: Layout, shape: Shape) -> list[tuple[Field, Slot]]:
 
 
 def inner(item: Field) -> Layout:
+    """Return the layout of the struct in a field or in its array."""
     type_ = item.type.element if isinstance(item.type, Array) else item.type
     assert isinstance(type_, Nested), f"{item.name} is {type_}, no struct"
     return type_.layout

@@ -37,6 +37,7 @@ def marked(value: Any, layout: Layout) -> list[str]:
 
 @pytest.mark.parametrize("message", messages(), ids=lambda message: message.name)
 def test_rename_and_rename_back(message: Message) -> None:
+    assert message.versions
     for version in message.versions:
         layout = message.layout(version)
         walk = walker(message.cls, version, *ENTITIES)

@@ -39,6 +39,7 @@ BODY = bytes.fromhex("00 01 00 00")  # no topics, may create them
 
 
 def frame_of(message: Message, version: int, value: Any) -> bytes:
+    """Encode a request with its header."""
     package: Any = message.package
     header = package.RequestHeader(
         request_api_key=message.key,
@@ -54,6 +55,7 @@ def frame_of(message: Message, version: int, value: Any) -> bytes:
 
 @pytest.mark.parametrize("message", requests, ids=str)
 def test_every_request_is_parsed(message: Message) -> None:
+    assert message.versions
     package: Any = message.package
     for version in message.versions:
         layout = message.layout(version)
@@ -76,6 +78,7 @@ def test_every_request_is_parsed(message: Message) -> None:
 
 @pytest.mark.parametrize("message", responses, ids=str)
 def test_every_response_is_parsed(message: Message) -> None:
+    assert message.versions
     package: Any = message.package
     for version in message.versions:
         layout = message.layout(version)
@@ -128,7 +131,8 @@ def test_frames_of_kafka_python() -> None:
 
 
 def test_header_versions() -> None:
-    """Flexible versions have request header 2 and response header 1, but for two exceptions."""
+    """Flexible versions have request header 2 and response header 1, with two exceptions."""
+    assert len(requests) > 90
     for message in requests:
         if message.package is wafka_wire:
             assert wafka_wire.header_versions(0, 3) == (1, 0)
@@ -301,7 +305,8 @@ def test_wafka_has_one_version() -> None:
 @pytest.mark.parametrize("version", [6, 99])
 def test_api_versions_of_an_unknown_version_is_answered(version: int) -> None:
     """KIP-511: with a response of version 0 that says UNSUPPORTED_VERSION and lists the keys. What
-    comes of it is read by clients that asked for a version of theirs, here kafka-python and kio."""
+    resulting frame is read by clients that asked for a version of theirs, here kafka-python and kio.
+    """
     asked = RequestHeader(
         request_api_key=18, request_api_version=version, correlation_id=77, client_id="newer"
     )

@@ -124,6 +124,7 @@ def refused(message: Message, version: int, value: Any, path: str) -> None:
 
 @every_codec
 def test_every_field_refuses_what_it_cannot_hold(message: Message) -> None:
+    assert message.versions
     for version in message.versions:
         layout = message.layout(version)
         plain = full(layout)
@@ -162,6 +163,7 @@ def structs(value: Any, layout: Layout, path: str = "") -> Iterator[tuple[str, A
 @every_flexible_codec
 def test_unknown_tags_that_cannot_be(message: Message) -> None:
     """An unknown tag must be a number that no field has, and its data bytes."""
+    assert message.versions
     for version in message.versions:
         layout = message.layout(version)
         plain = full(layout)

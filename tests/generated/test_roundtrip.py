@@ -71,6 +71,7 @@ def leaves(left: Any, right: Any) -> Iterator[tuple[Any, Any]]:
 
 @every_codec
 def test_samples_survive(message: Message) -> None:
+    assert message.versions
     for version in message.versions:
         for plain in samples(message, version, seed=2):
             check(message, version, plain)
@@ -93,6 +94,7 @@ def test_any_value_survives(message: Message, data: st.DataObject) -> None:
 @every_codec
 def test_buffers_and_offsets(message: Message) -> None:
     """Any buffer is read, at any offset, and nothing before or behind the value is touched."""
+    assert message.versions
     for version in message.versions:
         layout = message.layout(version)
         value = build(message, layout, samples(message, version, seed=3, extra=0)[2])
@@ -121,6 +123,7 @@ def test_buffers_and_offsets(message: Message) -> None:
 @every_codec
 def test_copies(message: Message) -> None:
     """Copies, pickles, JSON and the repr give equal values that are independent of the original."""
+    assert message.versions
     names = {name: getattr(message.package, name) for name in message.package.__all__}
     for version in message.versions:
         layout = message.layout(version)
@@ -152,6 +155,7 @@ def test_copies(message: Message) -> None:
 @every_message
 def test_fields_of_other_versions(message: Message) -> None:
     """What a version does not have is refused or, if it is ignorable, not written. It has its default when read."""
+    assert message.versions
     fresh = message.cls()
     for version in message.versions:
         layout = message.layout(version)
@@ -191,6 +195,7 @@ def test_versions_outside(message: Message) -> None:
     outside = [-1, cls.min_version - 1] if cls.min_version else [-1]
     if not cls._open_ended:
         outside += [cls.max_version + 1, 32767]
+    assert outside
     for number in outside:
         value = cls()
         out = bytearray(b"kept")
@@ -219,6 +224,7 @@ def test_versions_outside(message: Message) -> None:
 
 
 def test_versions_are_whole_numbers_of_the_range() -> None:
+    assert len(messages()) > 200
     for message in messages():
         cls = message.cls
         if not message.any_version:

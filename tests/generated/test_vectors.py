@@ -829,7 +829,7 @@ def test_compact_lengths(length: int, text: str) -> None:
 
 
 def test_unknown_tags_by_hand() -> None:
-    """Kept as they came, and written in ascending order among the known ones."""
+    """Unknown tags keep their bytes, and are written in ascending order among the known ones."""
     data = octets("""
         0000 01 00000000
         03                          # three tagged fields

@@ -17,6 +17,7 @@ from krammar.cli import main
 from krammar.inspect.files import FilesError, Item, inspect_path
 from krammar.logfiles.names import stem
 from krammar.wire.batches import Record, encode_batch, read_headers
+from tests.support.files import flip
 
 pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
 
@@ -169,12 +170,6 @@ def damage(path: Path) -> tuple[list[int], list[tuple[str, int]]]:
     )
     cases = [(item["case"], item["position"]) for item in of_kind(found, "damage")]
     return [record["offset"] for record in of_kind(found, "record")], cases
-
-
-def flip(path: Path, position: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 0xFF
-    path.write_bytes(data)
 
 
 def test_a_wrong_crc(tmp_path: Path) -> None:

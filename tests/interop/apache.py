@@ -18,13 +18,14 @@ from pathlib import Path
 
 from tests.interop.processes import Server, Unavailable
 from tests.ports import free_port
+from tests.support.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / "build" / "interop"
 VERSION = "4.4.0"
 OLDEST_JAVA = 17
 
-# A tool lives for a second or two: what a long run gains by is left out.
+# A tool runs for a second or two, so optimisations for long runs are switched off.
 _TOOL_JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 SMALL_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 
@@ -42,8 +43,10 @@ START_SCRIPT_JVM = (
 
 @cache
 def _java_version() -> int:
-    """The first number that ``java -version`` says; 1 for those of old that begin with it."""
-    said = subprocess.run(["java", "-version"], capture_output=True, text=True, timeout=60).stderr
+    """Return the first number of Java's version; 1 for old versions such as 1.8."""
+    said = subprocess.run(
+        ["java", "-version"], capture_output=True, text=True, timeout=PATIENCE
+    ).stderr
     number = re.search(r'version "(\d+)', said)
     return int(number[1]) if number else 0
 
@@ -95,7 +98,7 @@ def tool(
     main: str,
     *arguments: str,
     text: str | None = None,
-    timeout: float = 60,
+    timeout: float = PATIENCE,
     check: bool = True,
     jars: str = "tools",
     jvm: Sequence[str] = (),

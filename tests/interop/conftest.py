@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop import content
 from tests.interop.apache import CACHE, ApacheKafka, class_path
 from tests.interop.processes import Krammar, Server, Unavailable
 
@@ -76,3 +78,11 @@ def kafkajs_modules(node: str) -> Path:
         if done.returncode:
             pytest.skip(f"npm has no kafkajs: {done.stderr.strip()[:300]}")
     return folder
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, broker: Server) -> str:
+    """A topic of two partitions, named after its test."""
+    name = re.sub(r"\W", "-", request.node.name)
+    content.create(content.admin(broker.bootstrap), name, 2)
+    return name

@@ -62,6 +62,7 @@ def heartbeat(
 
 
 def joining(group: str, member: str, **changes: Any) -> ConsumerGroupHeartbeatRequest:
+    """Build the first heartbeat of a member that subscribes to the topic t."""
     return heartbeat(
         group,
         member,
@@ -260,7 +261,7 @@ def offsets(talk: Talk, topic_id: UUID) -> None:
     talk.say(heartbeat(group, A, 2), 1)
     commits_of(talk, group, topic_id, A, 2)
     talk.say(heartbeat(group, A, 2, owned=(topic_id, (0,))), 1)
-    # The member may commit what it has had since the epoch of the commit.
+    # The member may commit partitions that it has owned since the epoch of the commit.
     commits_of(talk, group, topic_id, A, 2)
     talk.say(heartbeat(group, B, 3), 1)
     commits_of(talk, group, topic_id, A, 2)

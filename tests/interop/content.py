@@ -36,10 +36,11 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-WAIT = 30.0
+from tests.support.waiting import PATIENCE
 
-# Long enough that no transaction that is left open is aborted for its age.
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+# Long enough that no open transaction is aborted because of its age.
 OPEN_TRANSACTION_MS = 900_000
 
 DYNAMIC = frozenset(
@@ -54,7 +55,7 @@ DYNAMIC = frozenset(
 
 @dataclass(frozen=True)
 class Written:
-    """What ``write`` left behind and tests go on with."""
+    """The state after ``write``, with which tests continue."""
 
     began: int
     open_transactions: tuple[str, ...] = ("tx-open", "tx-open-offsets")
@@ -70,6 +71,7 @@ def settings(bootstrap: str, **more: Any) -> dict[str, Any]:
 
 
 def admin(bootstrap: str) -> AdminClient:
+    """Return an admin client with the settings of these tests."""
     return AdminClient(settings(bootstrap))
 
 
@@ -78,7 +80,7 @@ def create(client: AdminClient, name: str, partitions: int = 1, **config: str) -
     topic = NewTopic(
         name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()}
     )
-    client.create_topics([topic], operation_timeout=WAIT)[name].result(WAIT)
+    client.create_topics([topic], operation_timeout=PATIENCE)[name].result(PATIENCE)
 
 
 def producer(bootstrap: str, **config: Any) -> Producer:
@@ -87,13 +89,13 @@ def producer(bootstrap: str, **config: Any) -> Producer:
 
 
 def consumer(bootstrap: str, group: str, **config: Any) -> Consumer:
-    """A consumer that begins at the beginning and commits when it is told to."""
+    """A consumer that begins at the earliest record and commits only if the test commits."""
     kept = {"auto.offset.reset": "earliest", "enable.auto.commit": False, "group.id": group}
     return Consumer({**kept, **settings(bootstrap, **config)})
 
 
 def flush(source: Producer) -> None:
-    left = source.flush(WAIT)
+    left = source.flush(PATIENCE)
     assert left == 0, f"{left} records are not acknowledged"
 
 
@@ -153,7 +155,7 @@ def _codecs(client: AdminClient, bootstrap: str, began: int) -> None:
                     timestamp=began + batch * 60_000 + number,
                 )
             flush(source)
-    # The broker compresses anew: what is on disk is its own work.
+    # The broker compresses again, so the bytes on the disk are its own.
     create(client, "recompressed", 1, compression_type="zstd")
     source = producer(bootstrap, compression_type="gzip")
     for number in range(100):
@@ -174,7 +176,7 @@ def _segments(client: AdminClient, bootstrap: str, began: int) -> None:
         source.produce("cut", str(number), timestamp=began + number)
         if number % 10 == 9:
             flush(source)
-    client.delete_records([TopicPartition("cut", 0, 45)])[TopicPartition("cut", 0)].result(WAIT)
+    client.delete_records([TopicPartition("cut", 0, 45)])[TopicPartition("cut", 0)].result(PATIENCE)
 
 
 def _compacted(client: AdminClient, bootstrap: str, began: int) -> None:
@@ -195,13 +197,13 @@ def _compacted(client: AdminClient, bootstrap: str, began: int) -> None:
 
 def _topics(client: AdminClient, bootstrap: str) -> None:
     create(client, "grown", 1)
-    client.create_partitions([NewPartitions("grown", 4)])["grown"].result(WAIT)
+    client.create_partitions([NewPartitions("grown", 4)])["grown"].result(PATIENCE)
     create(client, "dropped", 2)
     source = producer(bootstrap)
     source.produce("dropped", "gone", partition=1)
     source.produce("grown", "here", partition=3)
     flush(source)
-    client.delete_topics(["dropped"], operation_timeout=WAIT)["dropped"].result(WAIT)
+    client.delete_topics(["dropped"], operation_timeout=PATIENCE)["dropped"].result(PATIENCE)
     create(client, "empty.topic-with_all.chars", 2)
 
 
@@ -209,7 +211,7 @@ def transactional(bootstrap: str, name: str) -> Producer:
     source = producer(
         bootstrap, transactional_id=name, transaction_timeout_ms=str(OPEN_TRANSACTION_MS)
     )
-    source.init_transactions(WAIT)
+    source.init_transactions(PATIENCE)
     return source
 
 
@@ -228,9 +230,9 @@ def _transactions(client: AdminClient, bootstrap: str) -> None:
             flush(plain)
         for index, source in enumerate((first, second)):
             if (number + index) % 3:
-                source.commit_transaction(WAIT)
+                source.commit_transaction(PATIENCE)
             else:
-                source.abort_transaction(WAIT)
+                source.abort_transaction(PATIENCE)
 
     reader = consumer(bootstrap, "g-transactional")
     for name, offset, end in (("tx-offsets", 11, "commit"), ("tx-offsets", 13, "abort")):
@@ -238,9 +240,9 @@ def _transactions(client: AdminClient, bootstrap: str) -> None:
         source.begin_transaction()
         source.produce("transactional", f"with offsets {offset}", partition=0)
         source.send_offsets_to_transaction(
-            [TopicPartition("plain", 1, offset)], reader.consumer_group_metadata(), WAIT
+            [TopicPartition("plain", 1, offset)], reader.consumer_group_metadata(), PATIENCE
         )
-        getattr(source, f"{end}_transaction")(WAIT)
+        getattr(source, f"{end}_transaction")(PATIENCE)
     reader.close()
 
     # Left open: the last stable offset stays below them, their offsets stay pending.
@@ -258,7 +260,7 @@ def _transactions(client: AdminClient, bootstrap: str) -> None:
     left_offsets = transactional(bootstrap, "tx-open-offsets")
     left_offsets.begin_transaction()
     left_offsets.send_offsets_to_transaction(
-        [TopicPartition("plain", 0, 5)], reader.consumer_group_metadata(), WAIT
+        [TopicPartition("plain", 0, 5)], reader.consumer_group_metadata(), PATIENCE
     )
     reader.close()
 
@@ -274,7 +276,7 @@ def _groups(bootstrap: str) -> None:
     member = consumer(bootstrap, "g-joined")
     member.subscribe(["codecs"])
     seen = 0
-    deadline = time.monotonic() + WAIT
+    deadline = time.monotonic() + PATIENCE
     while seen < 600 * len(CODECS):
         assert time.monotonic() < deadline, f"the group has read {seen} records"
         seen += sum(message.error() is None for message in member.consume(500, 1.0))
@@ -298,7 +300,7 @@ def _configs_and_users(client: AdminClient) -> None:
         ]
         resource = ConfigResource(kind, name, incremental_configs=entries)
         if name:
-            client.incremental_alter_configs([resource])[resource].result(WAIT)
+            client.incremental_alter_configs([resource])[resource].result(PATIENCE)
     set_password(client, "alice", "alice-secret", ScramMechanism.SCRAM_SHA_256)
     set_password(client, "bob", "b", ScramMechanism.SCRAM_SHA_512)
 
@@ -307,7 +309,7 @@ def set_password(client: AdminClient, user: str, password: str, mechanism: Scram
     change = UserScramCredentialUpsertion(
         user, ScramCredentialInfo(mechanism, 4096), password.encode(), b"salt of " + user.encode()
     )
-    client.alter_user_scram_credentials([change])[user].result(WAIT)
+    client.alter_user_scram_credentials([change])[user].result(PATIENCE)
 
 
 # --- reading back
@@ -333,7 +335,7 @@ def read(
     try:
         reader.assign([TopicPartition(*where, OFFSET_BEGINNING) for where in found])
         unread = set(found)
-        deadline = time.monotonic() + WAIT
+        deadline = time.monotonic() + PATIENCE
         while unread:
             assert time.monotonic() < deadline, f"no end of {sorted(unread)}"
             for message in reader.consume(1000, 0.1):
@@ -352,7 +354,7 @@ def read(
 
 def wait_for_compaction(bootstrap: str, topic: str, written: int) -> None:
     """Until the cleaner has been over a topic of one partition, and has nothing more to do."""
-    deadline = time.monotonic() + WAIT
+    deadline = time.monotonic() + PATIENCE
     before = written
     while True:
         left = len(read(bootstrap, [(topic, 0)])[topic, 0])
@@ -365,7 +367,7 @@ def wait_for_compaction(bootstrap: str, topic: str, written: int) -> None:
 
 def topics(bootstrap: str) -> dict[str, int]:
     """Number of partitions of each topic that is not the broker's own."""
-    found = admin(bootstrap).list_topics(timeout=WAIT).topics.values()
+    found = admin(bootstrap).list_topics(timeout=PATIENCE).topics.values()
     return {topic.topic: len(topic.partitions) for topic in found if topic.topic[:2] != "__"}
 
 
@@ -382,7 +384,7 @@ def observe(bootstrap: str, *, without_records: Iterable[str] = ()) -> dict[str,
     ]
     records = read(bootstrap, partitions)
     return {
-        "cluster": client.list_topics(timeout=WAIT).cluster_id,
+        "cluster": client.list_topics(timeout=PATIENCE).cluster_id,
         "topics": _describe_topics(client, names),
         "offsets": _offsets(client, records),
         "records": records,
@@ -399,8 +401,8 @@ def observe(bootstrap: str, *, without_records: Iterable[str] = ()) -> dict[str,
 def _describe_topics(client: AdminClient, names: dict[str, int]) -> dict[str, Any]:
     from confluent_kafka import TopicCollection
 
-    futures = client.describe_topics(TopicCollection(list(names)), request_timeout=WAIT)
-    described = {name: future.result(WAIT) for name, future in futures.items()}
+    futures = client.describe_topics(TopicCollection(list(names)), request_timeout=PATIENCE)
+    described = {name: future.result(PATIENCE) for name, future in futures.items()}
     return {
         name: {
             "id": str(topic.topic_id),
@@ -416,7 +418,7 @@ def _describe_topics(client: AdminClient, names: dict[str, int]) -> dict[str, An
 def _offsets(
     client: AdminClient, records: dict[Where, list[tuple[Any, ...]]]
 ) -> dict[Where, dict[str, Any]]:
-    """What ListOffsets says of each partition: ends, and the first record at or behind a time, for times
+    """The result of ListOffsets for each partition: ends, and the first record at or after a time, for times
     between records, on them, before the first and behind the last."""
     found: dict[Where, dict[str, Any]] = {where: {} for where in records}
     times: dict[Where, list[int]] = {}
@@ -433,7 +435,7 @@ def _offsets(
         specs = {TopicPartition(*where): spec for where, (_, spec) in what.items()}
         for place, future in client.list_offsets(specs, isolation_level=isolation).items():
             where = (place.topic, place.partition)
-            answer = future.result(WAIT)
+            answer = future.result(PATIENCE)
             name = f"{what[where][0]}, {isolation.name.lower()}"
             found[where][name] = (answer.offset, answer.timestamp)
 
@@ -459,7 +461,7 @@ def _offsets(
 def configs(client: AdminClient, kind: ResourceType, name: str) -> dict[str, str]:
     """What has been set for a resource."""
     resource = ConfigResource(kind, name)
-    entries = client.describe_configs([resource])[resource].result(WAIT)
+    entries = client.describe_configs([resource])[resource].result(PATIENCE)
     return {
         entry.name: entry.value
         for entry in entries.values()
@@ -468,14 +470,14 @@ def configs(client: AdminClient, kind: ResourceType, name: str) -> dict[str, str
 
 
 def _groups_seen(client: AdminClient) -> dict[str, Any]:
-    listed = client.list_consumer_groups().result(WAIT)
+    listed = client.list_consumer_groups().result(PATIENCE)
     assert not listed.errors, listed.errors
     found: dict[str, Any] = {}
     for group in listed.valid:
         name = group.group_id
         asked = [ConsumerGroupTopicPartitions(name)]
-        stored = client.list_consumer_group_offsets(asked)[name].result(WAIT)
-        described = client.describe_consumer_groups([name])[name].result(WAIT)
+        stored = client.list_consumer_group_offsets(asked)[name].result(PATIENCE)
+        described = client.describe_consumer_groups([name])[name].result(PATIENCE)
         found[name] = {
             "state": described.state.name,
             "offsets": sorted(
@@ -487,7 +489,7 @@ def _groups_seen(client: AdminClient) -> dict[str, Any]:
 
 
 def _users(client: AdminClient) -> dict[str, Any]:
-    described = client.describe_user_scram_credentials().result(WAIT)
+    described = client.describe_user_scram_credentials().result(PATIENCE)
     return {
         name: sorted((info.mechanism.name, info.iterations) for info in user.scram_credential_infos)
         for name, user in described.items()

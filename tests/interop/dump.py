@@ -1,4 +1,4 @@
-"""Apache Kafka's own reading of a folder's files: DumpLogSegments, and what it complains of."""
+"""Apache Kafka's own reading of a folder's files: DumpLogSegments, and its complaints."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.interop.apache import tool
+from tests.support.waiting import PATIENCE
 
 _MAIN = "org.apache.kafka.tools.DumpLogSegments"
 _RECORD = re.compile(
@@ -49,7 +50,7 @@ def dump(folder: Path, files: Iterable[Path], *flags: str) -> Dump:
     """
     names = [str(file) for file in sorted(files)]
     assert names, f"nothing to dump in {folder}"
-    done = tool(_MAIN, *flags, "--files", ",".join(names), timeout=120, check=False)
+    done = tool(_MAIN, *flags, "--files", ",".join(names), timeout=PATIENCE, check=False)
     result = Dump(done.stdout)
     if done.returncode:
         result.complaints.append(f"exit code {done.returncode}")

@@ -12,7 +12,7 @@ from tests.interop.processes import Unavailable
 
 
 def go_program(folder: Path) -> Path:
-    """Build the program of a folder, and return it. Raises Unavailable without Go, or without what it imports."""
+    """Build the program of a folder, and return it. Raises Unavailable without Go or the imported modules."""
     if shutil.which("go") is None:
         raise Unavailable("needs go")
     content = b"".join((folder / name).read_bytes() for name in ("main.go", "go.sum"))

@@ -4,7 +4,6 @@ from run to run (ids, ports, times)."""
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -34,6 +33,7 @@ from kafka_wire import (
 )
 
 from tests.broker.support import RawClient
+from tests.support.waiting import until
 
 _NO_ID = UUID(int=0)
 # Of topics and of members, which have a name in front.
@@ -103,13 +103,13 @@ def ready(port: int) -> None:
     with RawClient(port) as client:
         for kind in (CoordinatorType.GROUP, CoordinatorType.TRANSACTION):
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["a"])
-            _until(lambda request=request: client.call(request).coordinators[0].error_code == 0)
+            until(lambda request=request: client.call(request).coordinators[0].error_code == 0)
         groups = [f"probe-{n}" for n in range(100)]
-        _until(
+        until(
             lambda: not _NOT_READY
             & {g.error_code for g in client.call(DescribeGroupsRequest(groups=groups)).groups}
         )
-        _until(
+        until(
             lambda: client.call(
                 InitProducerIdRequest(transactional_id="probe", transaction_timeout_ms=60_000), 4
             ).error_code
@@ -131,25 +131,20 @@ def make_topic(client: RawClient, name: str, partitions: int) -> UUID:
         7,
     )
     request = MetadataRequest(topics=[MetadataRequest.Topic(name=name)])
-    _until(lambda: client.call(request, 12).topics[0].error_code == 0)
+    until(lambda: client.call(request, 12).topics[0].error_code == 0)
     topic_id = client.call(request, 12).topics[0].topic_id
     assert isinstance(topic_id, UUID)
     return topic_id
 
 
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-
-
 def wait_for_group(talk: Talk, group: str) -> None:
     """Kafka answers a first JoinGroup before others see the group."""
     request = DescribeGroupsRequest(groups=[group])
-    _until(lambda: talk.client.call(request, 6).groups[0].error_code == 0)
+    until(lambda: talk.client.call(request, 6).groups[0].error_code == 0)
 
 
 def join_request(group: str, member: str = "", **changes: Any) -> JoinGroupRequest:
+    """Build a JoinGroup. ``changes`` replace fields."""
     topics = changes.pop("topics", ["t"])
     owned = changes.pop("owned", ())
     metadata = ConsumerProtocolSubscription(
@@ -175,6 +170,7 @@ def join_request(group: str, member: str = "", **changes: Any) -> JoinGroupReque
 
 
 def join(talk: Talk, group: str, version: int = 9, **changes: Any) -> Any:
+    """Send JoinGroup, and return the response."""
     response = talk.say(join_request(group, **changes), version)
     if response.error_code == 79:
         response = talk.say(join_request(group, response.member_id, **changes), version)
@@ -182,6 +178,7 @@ def join(talk: Talk, group: str, version: int = 9, **changes: Any) -> Any:
 
 
 def sync_request(group: str, joined: Any, **changes: Any) -> SyncGroupRequest:
+    """Build the SyncGroup that follows a JoinGroup."""
     shares = changes.pop("shares", {joined.member_id: b"share"})
     return SyncGroupRequest(
         **{
@@ -199,6 +196,7 @@ def sync_request(group: str, joined: Any, **changes: Any) -> SyncGroupRequest:
 
 
 def stable(talk: Talk, group: str, **changes: Any) -> Any:
+    """Let one member join and sync, and return its JoinGroup response."""
     joined = join(talk, group, **changes)
     instance = changes.get("group_instance_id")
     protocol = joined.protocol_name
@@ -213,6 +211,7 @@ def stable(talk: Talk, group: str, **changes: Any) -> Any:
 
 
 def beat(group: str, joined: Any, **changes: Any) -> HeartbeatRequest:
+    """Build a Heartbeat of a member that has joined."""
     return HeartbeatRequest(
         **{
             "group_id": group,
@@ -224,6 +223,7 @@ def beat(group: str, joined: Any, **changes: Any) -> HeartbeatRequest:
 
 
 def leave(group: str, *members: tuple[str, str | None], version: int = 5) -> LeaveGroupRequest:
+    """Build a LeaveGroup; old versions name only one member."""
     if version < 3:
         return LeaveGroupRequest(group_id=group, member_id=members[0][0])
     return LeaveGroupRequest(
@@ -237,6 +237,7 @@ def leave(group: str, *members: tuple[str, str | None], version: int = 5) -> Lea
 def commit(
     group: str, offsets: Mapping[int, int], topic: str | UUID = "t", **changes: Any
 ) -> OffsetCommitRequest:
+    """Build an OffsetCommit of partitions of one topic."""
     metadata = changes.pop("metadata", "note")
     return OffsetCommitRequest(
         **{
@@ -264,6 +265,7 @@ def fetch(
     partitions: Sequence[int] = (0, 1),
     **changes: Any,
 ) -> OffsetFetchRequest:
+    """Build an OffsetFetch of one group, in the form of a version."""
     if version < 8:
         topics = None
         if topic is not None:
@@ -290,6 +292,7 @@ def fetch(
 
 
 def delete_offsets(group: str, topic: str, *partitions: int) -> OffsetDeleteRequest:
+    """Build an OffsetDelete of partitions of one topic."""
     return OffsetDeleteRequest(
         group_id=group,
         topics=[
@@ -352,7 +355,7 @@ def joins(talk: Talk, topic_id: UUID) -> None:
 
 @case
 def states_of_new_groups(talk: Talk, topic_id: UUID) -> None:
-    """A group is there from the first JoinGroup on, if only that one is refused."""
+    """A group exists from the first JoinGroup on, even if that one is refused."""
     for name, changes in (("a", {"names": []}), ("b", {"protocol_type": ""}), ("c", {})):
         group = f"new-{name}"
         talk.say(join_request(group, **changes), 9)
@@ -446,7 +449,7 @@ def rebalances(talk: Talk, topic_id: UUID) -> None:
     other = talk.connect()
     request = join_request(group, talk.say(join_request(group), 9, other).member_id)
     other.send(request, 9)
-    _until(lambda: talk.client.call(beat(group, first), 4).error_code != 0)
+    until(lambda: talk.client.call(beat(group, first), 4).error_code != 0)
     talk.say(beat(group, first), 4)
     talk.say(sync_request(group, first), 5)
     talk.say(DescribeGroupsRequest(groups=[group]), 6)
@@ -467,7 +470,7 @@ def rebalances(talk: Talk, topic_id: UUID) -> None:
     # A follower with other metadata.
     request = join_request(group, second.member_id, topics=["t", "u"])
     other.send(request, 9)
-    _until(lambda: talk.client.call(beat(group, again), 4).error_code != 0)
+    until(lambda: talk.client.call(beat(group, again), 4).error_code != 0)
     third = talk.say(join_request(group, first.member_id), 9)
     talk.note(request, 9, other.receive())
     # The leader goes.
@@ -486,7 +489,7 @@ def protocols(talk: Talk, topic_id: UUID) -> None:
     pending = talk.say(join_request(group, names=["sticky", "other"]), 9, other)
     request = join_request(group, pending.member_id, names=["sticky", "other"])
     other.send(request, 9)
-    _until(lambda: talk.client.call(beat(group, first), 4).error_code != 0)
+    until(lambda: talk.client.call(beat(group, first), 4).error_code != 0)
     talk.say(join_request(group, first.member_id, names=["range", "sticky"]), 9)
     talk.note(request, 9, other.receive())
 
@@ -529,14 +532,14 @@ def static_members_in_a_rebalance(talk: Talk, topic_id: UUID) -> None:
     waiting = join_request(group, back.member_id, group_instance_id="one", topics=["u"])
     pending = talk.say(join_request(group), 9, other)
     other.send(join_request(group, pending.member_id), 9)
-    _until(lambda: talk.client.call(beat(group, back, group_instance_id="one"), 4).error_code != 0)
+    until(lambda: talk.client.call(beat(group, back, group_instance_id="one"), 4).error_code != 0)
     third = talk.say(join_request(group, group_instance_id="one"), 9)
     talk.note(waiting, 9, other.receive())
     talk.say(beat(group, third, group_instance_id="one"), 4)
 
 
 def _wait_for_rebalance(talk: Talk, group: str, joined: Any, **changes: Any) -> None:
-    _until(lambda: talk.client.call(beat(group, joined, **changes), 4).error_code != 0)
+    until(lambda: talk.client.call(beat(group, joined, **changes), 4).error_code != 0)
 
 
 @case
@@ -770,7 +773,7 @@ class _Producer:
             response = self.talk.client.call(request, 3)
             return response.error_code == 0
 
-        _until(ended)
+        until(ended)
 
 
 @contextmanager
@@ -796,7 +799,7 @@ def transactions(talk: Talk, topic_id: UUID) -> None:
                         request = fetch(fetch_version, group, topic, require_stable=True)
                         talk.say(request, fetch_version)
             producer.end(commit=outcome)
-            _until(
+            until(
                 lambda group=group: 88
                 not in {
                     p.error_code

@@ -41,12 +41,14 @@ def move(*moves: tuple[str, str, list[int]]) -> AlterReplicaLogDirsRequest:
 
 
 def feature(name: str, level: int, kind: int = 1) -> UpdateFeaturesRequest.FeatureUpdateKey:
+    """Build the change of one feature."""
     return UpdateFeaturesRequest.FeatureUpdateKey(
         feature=name, max_version_level=level, upgrade_type=kind, allow_downgrade=kind == 2
     )
 
 
 def update(*updates: UpdateFeaturesRequest.FeatureUpdateKey, dry: bool = True) -> Any:
+    """Build an UpdateFeatures request."""
     return UpdateFeaturesRequest(timeout_ms=1000, feature_updates=updates, validate_only=dry)
 
 

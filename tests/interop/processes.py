@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from tests.ports import free_port
+from tests.support.waiting import PATIENCE
 
 # ApiVersions v0, correlation id 7, no client id: what every broker answers first.
 _PROBE = struct.pack(">ihhih", 10, 18, 0, 7, -1)
@@ -75,7 +76,7 @@ class Server(ABC):
     def log(self) -> Path:
         return self.folder.with_name(f"{self.folder.name}.out")
 
-    def start(self, timeout: float = 60) -> float:
+    def start(self, timeout: float = PATIENCE) -> float:
         """Start, wait for the first answer; seconds from start to it.
 
         Raises RuntimeError with the log's end if the process ends or stays silent.
@@ -101,7 +102,7 @@ class Server(ABC):
             time.sleep(0.001)
         return time.perf_counter() - began
 
-    def stop(self, timeout: float = 60) -> int:
+    def stop(self, timeout: float = PATIENCE) -> int:
         """End it in order; its exit code."""
         code = self._end(signal.SIGTERM, timeout)
         return 0 if code is None else code
@@ -119,7 +120,7 @@ class Server(ABC):
                 code = process.wait(timeout)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                code = process.wait(30)
+                code = process.wait(PATIENCE)
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -178,7 +179,7 @@ class Krammar(Server):
         return [sys.executable, "-m", "krammar", "broker", str(config)]
 
     def complaints(self) -> list[str]:
-        """An exception in the log is a bug, whatever the clients made of it."""
+        """An exception in the log is a bug, even if the clients worked."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         first = text.find("Traceback (most recent call last)")
         return [] if first < 0 else [text[max(0, first - 300) : first + 3000]]

@@ -72,7 +72,7 @@ def test_there_and_back(kafka_jars: str, tmp_path: Path) -> None:
         ready(theirs.port)
         with RawClient(theirs.port) as client:
             assert (described(client), offsets(client)) == before
-            # Kafka goes on with the members.
+            # Kafka continues with the members.
             assert client.call(heartbeat("static", B, 3), 1).error_code == 0
             returned = client.call(joining("static", C, instance_id="i"), 1)
             assert (returned.error_code, len(returned.assignment.topic_partitions)) == (0, 1)

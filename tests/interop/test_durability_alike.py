@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 
 from tests.interop.apache import VERSION, ApacheKafka
 from tests.powercut.recorder import available
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("kafka_jars")
 needs_strace = pytest.mark.skipif(
@@ -56,10 +57,10 @@ def traced(folder: Path) -> Traced:
 def create(server: ApacheKafka, name: str, **config: str) -> None:
     admin = AdminClient({"bootstrap.servers": server.bootstrap})
     topic = NewTopic(name, 1, 1, config={k.replace("_", "."): v for k, v in config.items()})
-    admin.create_topics([topic])[name].result(60)
+    admin.create_topics([topic])[name].result(PATIENCE)
 
 
-def produce(server: ApacheKafka, topic: str, *values: bytes, timeout: float = 60) -> None:
+def produce(server: ApacheKafka, topic: str, *values: bytes, timeout: float = PATIENCE) -> None:
     """Wait for the acknowledgement of all replicas. Raises KafkaException."""
     errors: list[ck.KafkaError] = []
     settings = {"bootstrap.servers": server.bootstrap, "message.timeout.ms": int(timeout * 1000)}
@@ -122,11 +123,11 @@ def work(server: ApacheKafka) -> None:
     create(server, "gone")
     produce(server, "t", b"0", b"1")
     transact(server, "t", b"2", 7)
-    admin.delete_records([TP("t", 0, 1)])[TP("t", 0)].result(60)
+    admin.delete_records([TP("t", 0, 1)])[TP("t", 0)].result(PATIENCE)
     entry = ConfigEntry("retention.ms", "123456", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, "t", incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(60)
-    admin.delete_topics(["gone"])["gone"].result(60)
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE)
+    admin.delete_topics(["gone"])["gone"].result(PATIENCE)
 
 
 def test_a_kill(tmp_path: Path) -> None:
@@ -140,9 +141,9 @@ def test_a_kill(tmp_path: Path) -> None:
         assert values(server, "t") == [b"0", b"1", b"2"]
         assert committed(server, "t") == 7
         admin = AdminClient({"bootstrap.servers": server.bootstrap})
-        assert "gone" not in admin.list_topics(timeout=60).topics
+        assert "gone" not in admin.list_topics(timeout=PATIENCE).topics
         resource = ConfigResource(ConfigResource.Type.TOPIC, "t")
-        found = admin.describe_configs([resource])[resource].result(60)
+        found = admin.describe_configs([resource])[resource].result(PATIENCE)
         assert found["retention.ms"].value == "123456"
     finally:
         server.kill()
@@ -193,7 +194,7 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
 def wait_for_end(server: ApacheKafka) -> str:
     """Wait until the process has ended by itself. Returns its log."""
     assert server.process is not None
-    assert server.process.wait(120) != 0
+    assert server.process.wait(PATIENCE) != 0
     return server.log.read_text(errors="replace")
 
 

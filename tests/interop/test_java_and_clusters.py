@@ -15,9 +15,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from krammar.broker import Cluster
-from tests.broker.support import PATIENCE, BrokerProcess
+from tests.broker.support import BrokerProcess
 from tests.broker.test_reading_from_followers import RACK_AWARE, Fetches
 from tests.interop.apache import CACHE, class_path, java
+from tests.support.waiting import PATIENCE
 
 SOURCES = [Path(__file__).parent / name for name in ("HttpControl.java", "Follower.java")]
 
@@ -32,14 +33,14 @@ def program(kafka_jars: str) -> Path:
     folder = CACHE / f"clusters-{hashlib.sha256(text + jars.encode()).hexdigest()[:16]}"
     if not (folder / "HttpControl.class").exists():
         command = ["javac", "-proc:none", "-d", str(folder), "-cp", jars, *map(str, SOURCES)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
     return folder
 
 
 def run(program: Path, *arguments: str) -> str:
     command = java("broker", *arguments, level="error", classes=program)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -60,7 +61,7 @@ def test_control_from_java(program: Path, tmp_path: Path) -> None:
     assert 'did you mean \\"Produce\\"' in seen["refused"]
     assert seen["end"] == {"end_offset": 7}
     assert seen["divergent"] == 7
-    # With a policy, the consumer goes on at the first lost offset.
+    # With a policy, the consumer continues at the first lost offset.
     assert (seen["read after the truncation"], seen["position"]) == (1, 8)
     assert (seen["killed"], seen["started"]) == (False, True)
     assert seen["hours ahead"] == 1

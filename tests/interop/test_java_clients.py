@@ -17,6 +17,7 @@ from tests.interop import content
 from tests.interop.apache import CACHE, class_path, java
 from tests.interop.content import CODECS
 from tests.interop.processes import Server
+from tests.support.waiting import PATIENCE
 
 SOURCE = Path(__file__).parent / "Clients.java"
 
@@ -25,7 +26,7 @@ Say = Callable[[str], Any]
 
 @pytest.fixture(scope="module")
 def program(kafka_jars: str) -> Path:
-    """The folder with the compiled program. Compiling takes longer than most of what it does."""
+    """The folder with the compiled program, which is compiled once because that is slow."""
     if shutil.which("javac") is None:
         pytest.skip("needs javac")
     jars = class_path("broker")
@@ -33,16 +34,9 @@ def program(kafka_jars: str) -> Path:
     folder = CACHE / f"clients-{stamp}"
     if not (folder / "Clients.class").exists():
         command = ["javac", "-proc:none", "-d", str(folder), "-cp", jars, str(SOURCE)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
     return folder
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest, broker: Server) -> str:
-    name = re.sub(r"\W", "-", request.node.name)
-    content.create(content.admin(broker.bootstrap), name, 2)
-    return name
 
 
 @pytest.fixture
@@ -53,7 +47,7 @@ def say(program: Path, broker: Server, topic: str) -> Say:
         command = java(
             "broker", "Clients", scenario, broker.bootstrap, topic, level="error", classes=program
         )
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -22,7 +22,7 @@ LOGS = "[!_]*/*.log"
 def written(
     kafka_jars: str, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, Any]]:
-    """A folder with all kinds of content, and what a client saw of it before the broker stopped."""
+    """A folder with all kinds of content, and the records that a client read before the broker stopped."""
     broker = our_broker(
         tmp_path_factory.mktemp("ours") / "data",
         log_cleaner_backoff_ms="100",
@@ -81,7 +81,7 @@ def with_snapshot(
         metadata = cluster.ClusterMetadata(
             config, now_ms=lambda: int(time.time() * 1000), warn=print
         )
-        # Any record is one too many now; this one says what is so already.
+        # Any further record would be wrong; this one repeats the existing state.
         metadata.set_configs(2, "plain", {"max.message.bytes": "2000000"})
         metadata.close()
     assert files(copy, "__cluster_metadata-0/*.checkpoint")

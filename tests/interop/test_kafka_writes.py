@@ -20,15 +20,16 @@ from tests.interop.apache import ApacheKafka, apache_kafka, tool
 from tests.interop.conftest import AGAINST_APACHE, our_broker
 from tests.interop.dump import dump, files
 from tests.interop.processes import Krammar, Server
+from tests.support.waiting import PATIENCE
 
-# Compacts at once; the folder's copies are left as they are.
+# Compacts at once; the copies of the folder do not change.
 EAGER = {"log.cleaner.backoff.ms": "100"}
 LAZY = {"log_cleaner_backoff_ms": "600000"}
 
 
 @dataclass
 class Left:
-    """A folder that Apache Kafka has left, and what it had shown to a client before."""
+    """A folder of a stopped Apache Kafka, and the records that it showed to a client before."""
 
     kafka: ApacheKafka
     seen: dict[str, Any]
@@ -89,7 +90,7 @@ def _written_by_its_tools(bootstrap: str) -> None:
     member.subscribe(["plain"])
     read: list[Message] = []
     while len(read) < 360:
-        read += member.consume(360, content.WAIT)
+        read += member.consume(360, PATIENCE)
     member.commit(asynchronous=False)
     member.close()
 
@@ -151,7 +152,7 @@ def _kill_under_load(kafka: ApacheKafka) -> tuple[list[bytes], list[bytes]]:
     for thread in threads:
         thread.start()
     try:
-        assert enough.wait(content.WAIT)
+        assert enough.wait(PATIENCE)
         kafka.kill()
     finally:
         over.set()
@@ -214,7 +215,7 @@ def test_it_goes_on_where_kafka_stopped(left: Left, tmp_path: Path) -> None:
             last = left.seen["offsets"][where]["latest, read_uncommitted"][0]
             assert (after[where][-1][0], after[where][-1][4]) == (last, b"from krammar")
 
-        # Two transactions were open when Kafka went: whoever takes their names over ends them.
+        # Two transactions were open when Kafka stopped. New producers with the same ids end them.
         for name in ("tx-open", "tx-open-offsets"):
             content.transactional(broker.bootstrap, name)
         stable = content.read(broker.bootstrap, [("open", 0)], committed=True)["open", 0]
@@ -226,7 +227,7 @@ def test_it_goes_on_where_kafka_stopped(left: Left, tmp_path: Path) -> None:
         again = content.transactional(broker.bootstrap, "tx-1")
         again.begin_transaction()
         again.produce("open", "by the old name", partition=0)
-        again.commit_transaction(content.WAIT)
+        again.commit_transaction(PATIENCE)
         stable = content.read(broker.bootstrap, [("open", 0)], committed=True)["open", 0]
         assert stable[-1][4] == b"by the old name"
 
@@ -251,7 +252,7 @@ def test_what_kafka_wrote_stays_as_it_is(left: Left, tmp_path: Path) -> None:
 
 
 def test_kafka_reads_the_indexes_that_were_made_anew(killed: Left, tmp_path: Path) -> None:
-    """Those of a killed Kafka have zeros at their ends, and are cut by whoever opens them."""
+    """Indexes of a killed Kafka have zeros at their ends. The broker that opens them cuts them."""
     with killed.copy(tmp_path / "ours", **LAZY) as broker:
         content.read(broker.bootstrap, [("plain", 0)])
     result = dump(
@@ -283,7 +284,7 @@ def test_users_log_in_with_their_passwords(
         )
 
     right = client(password)
-    assert "plain" in right.list_topics(timeout=content.WAIT).topics
+    assert "plain" in right.list_topics(timeout=PATIENCE).topics
     right.close()
     wrong = client(password + "x")
     with pytest.raises(Exception, match=r"TRANSPORT|AUTHENTICATION|timed out"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,9 @@ import pytest
 
 from tests.interop import content
 from tests.interop.processes import Server
+from tests.support.waiting import PATIENCE
 
 SOURCE = Path(__file__).parent / "kafkajs"
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest, broker: Server) -> str:
-    name = re.sub(r"\W", "-", request.node.name)
-    content.create(content.admin(broker.bootstrap), name, 2)
-    return name
 
 
 def run(scenario: str, broker: Server, topic: str, kafkajs_modules: Path) -> Any:
@@ -30,7 +23,7 @@ def run(scenario: str, broker: Server, topic: str, kafkajs_modules: Path) -> Any
         env={**os.environ, "KRAMMAR_NODE_MODULES": str(kafkajs_modules)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

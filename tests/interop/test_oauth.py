@@ -20,7 +20,8 @@ from tests.interop.apache import ApacheKafka, tool
 from tests.interop.conftest import our_broker
 from tests.interop.processes import Server
 from tests.ports import free_port
-from tests.unsecured import unsecured_token
+from tests.support.unsecured import unsecured_token
+from tests.support.waiting import PATIENCE
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer"
@@ -132,7 +133,7 @@ def test_librdkafka_logs_in(ours: str) -> None:
             "oauth_cb": lambda _: (token(), time.time() + 3600),
         }
     )
-    assert admin.list_topics(timeout=30).brokers
+    assert admin.list_topics(timeout=PATIENCE).brokers
 
 
 def test_java_logs_in(kafka_jars: str, ours: str, tmp_path: Path) -> None:

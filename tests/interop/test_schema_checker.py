@@ -19,6 +19,7 @@ from tests.compiler.conftest import write_files
 from tests.compiler.evolution import CHANGES, NO_SCHEMA
 from tests.interop.apache import CACHE, class_path, java
 from tests.interop.processes import Unavailable
+from tests.support.waiting import PATIENCE
 
 SOURCE = Path(__file__).parent / "SchemaChecker.java"
 
@@ -36,13 +37,13 @@ def program() -> Path:
     folder = CACHE / f"checker-{stamp}"
     if not (folder / "SchemaChecker.class").exists():
         command = ["javac", "-proc:none", "-d", str(folder), "-cp", jars, str(SOURCE)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
     return folder
 
 
 def schemas(folder: Path, text: str) -> dict[str, str]:
-    """The schemas of a request and its response, as far as Kafka has such."""
+    """The schemas of a request and its response that Kafka has."""
     diagnostics = Diagnostics()
     (protocol,) = compile_source(write_files(folder, text), diagnostics)
     assert diagnostics.found == []
@@ -68,7 +69,7 @@ def test_verdicts(program: Path, tmp_path: Path) -> None:
             shutil.rmtree(pairs)
 
     command = java("checker", "SchemaChecker", str(tmp_path / "schemas"), classes=program)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
 
     assert done.returncode == 0, done.stderr
     said = dict(line.split("\t") for line in done.stdout.splitlines())

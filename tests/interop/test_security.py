@@ -41,7 +41,7 @@ SECURED = ("SASL_PLAINTEXT", "SASL_SSL", "SSL")
 
 
 def properties(server: Server, authority: Authority) -> dict[str, str]:
-    """The same for both brokers, but for ports."""
+    """The same for both brokers, except for ports."""
     pair = authority.issue(f"server-{server.port}")
     listeners = {"PLAINTEXT": server.port} | {name: free_port() for name in SECURED}
     if isinstance(server, ApacheKafka):
@@ -129,7 +129,7 @@ def theirs(
 
 @dataclass
 class Talk:
-    """A connection, and what came of each thing that was said on it."""
+    """A connection, and the result of each request on it."""
 
     client: RawClient
     heard: list[Any] = field(default_factory=list)

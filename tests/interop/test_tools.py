@@ -14,6 +14,7 @@ from tests.interop import content
 from tests.interop.apache import tool
 from tests.interop.conftest import AGAINST_APACHE
 from tests.interop.processes import Server
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("kafka_jars")
 
@@ -35,14 +36,6 @@ def run(broker: Server) -> Run:
         return done.stdout + ("" if check else done.stderr)
 
     return run
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest, broker: Server) -> str:
-    """A topic of two partitions, named after its test."""
-    name = re.sub(r"\W", "-", request.node.name)
-    content.create(content.admin(broker.bootstrap), name, 2)
-    return name
 
 
 def fill(broker: Server, topic: str, count: int, partition: int = 0) -> None:
@@ -161,7 +154,7 @@ def test_members_of_a_group(run: Run, broker: Server, topic: str) -> None:
     fill(broker, topic, 10)
     member = content.consumer(broker.bootstrap, "joined", client_id="the-member")
     member.subscribe([topic])
-    while member.poll(content.WAIT) is None:
+    while member.poll(PATIENCE) is None:
         pass
     told = run(GROUPS, "--describe", "--group", "joined", "--members", "--verbose")
     assert "the-member" in told

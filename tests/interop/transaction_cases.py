@@ -45,7 +45,7 @@ def patient(ask: Callable[[], Any]) -> Any:
 
 
 class Noted(Producer):
-    """A producer that notes what it is told, ids as differences to the first one."""
+    """A producer that notes all responses, with ids as differences to the first one."""
 
     def __init__(self, client: RawClient, name: str, notes: list[Any]) -> None:
         super().__init__(client, name)

@@ -18,5 +18,11 @@ def opened(root: Path, **settings: Any) -> FileJournals:
 
 
 def close_all() -> None:
+    """Close all journals that the test has opened."""
     while _open:
         _open.pop().close()
+
+
+def frame(text: bytes) -> bytes:
+    """Encode a frame of FixedFraming: magic word, length, text."""
+    return b"\x66\x33\x93\x36" + len(text).to_bytes(4, "little") + text

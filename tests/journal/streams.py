@@ -85,7 +85,7 @@ class Stream:
             yield envelope
 
     def restart(self, buffer: int = 100) -> None:
-        """Go on with what a checkpoint keeps."""
+        """Continue from a checkpoint."""
         stored = Checkpoint(
             {self.name: self.position * 10}, self.sequencer.producer_states()
         ).encode()

@@ -1,4 +1,4 @@
-"""What is persisted: intents and checkpoints, as bytes by hand and round trip."""
+"""Stored intents and checkpoints: compared with bytes written manually, and round trips."""
 
 from __future__ import annotations
 

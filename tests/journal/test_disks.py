@@ -11,7 +11,8 @@ import pytest
 
 from krammar.journal import AppendError, FileJournals, journal_file
 from tests.journal.disks import ERRORS, Disk, each_call
-from tests.journal.test_power_cuts import frame, read, restart
+from tests.journal.stores import frame
+from tests.journal.test_power_cuts import read, restart
 
 
 @pytest.mark.parametrize("stays", [False, True], ids=["once", "for a while"])
@@ -20,7 +21,7 @@ from tests.journal.test_power_cuts import frame, read, restart
 def test_appends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: bool, error: int, stays: bool
 ) -> None:
-    """What is acknowledged is read, in order; an error is one; the writer goes on when the disk does."""
+    """Acknowledged frames are read, in order; errors are raised; the writer continues when the disk works again."""
     monkeypatch.setattr(journal_file, "UNSYNCED_SECONDS", 0)
     monkeypatch.setattr(os, "fsync", lambda file: None)  # no power is cut here
     folders = iter(range(10_000))

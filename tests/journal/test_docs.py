@@ -1,4 +1,4 @@
-"""docs/journal.md does what it says."""
+"""The samples of docs/journal.md work."""
 
 from __future__ import annotations
 

@@ -21,11 +21,8 @@ from krammar.journal import (
     append_intents,
 )
 from krammar.journal import file_reader as module
-from tests.journal.stores import opened
-
-
-def frame(text: bytes) -> bytes:
-    return b"\x66\x33\x93\x36" + len(text).to_bytes(4, "little") + text
+from tests.journal.stores import frame, opened
+from tests.support.waiting import PATIENCE
 
 
 def read(
@@ -180,7 +177,7 @@ def test_a_reader_that_follows(small: FileJournals) -> None:
     thread = threading.Thread(target=follow)
     thread.start()
     small.append("x", frame(b"0")).result()
-    assert first.wait(30)
+    assert first.wait(PATIENCE)
     for number in range(1, 20):
         small.append("x", frame(b"%d" % number)).result()
     reader_of_all = small.reader("x", follow=True)
@@ -190,7 +187,7 @@ def test_a_reader_that_follows(small: FileJournals) -> None:
         first.clear()
         first.wait(1)
     reader.close()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert texts == [b"%d" % number for number in range(20)]
 
@@ -224,7 +221,7 @@ def test_closing_writes_what_waits(tmp_path: Path) -> None:
         journals.append("x", b"")
 
 
-# Offsets at which nothing is left.
+# Offsets after which no frame remains.
 
 
 def test_fragments_are_pruned(small: FileJournals, tmp_path: Path, caplog: Any) -> None:
@@ -237,7 +234,7 @@ def test_fragments_are_pruned(small: FileJournals, tmp_path: Path, caplog: Any) 
     assert small.prune("x", 1000) == 90
     assert small.offsets("x") == (90, 100)
     assert caplog.text == ""
-    # An open fragment stays readable; then it goes on with what is left.
+    # An open fragment stays readable; then reading continues with the remaining ones.
     assert [f[0] for f in iter(lambda: (followed.read() or [None])[0], None)] == [20, 90]
     assert "x: offsets 30 to 90 do not exist any more; skipping them" in caplog.text
     assert read(small) == [b"91"]
@@ -252,7 +249,7 @@ def test_a_fragment_in_the_middle_is_gone(small: FileJournals, tmp_path: Path, c
     assert read(small) == [b"01", b"11", b"21", b"61", b"71", b"81", b"91"]
     assert "x: offsets 30 to 60 do not exist any more" in caplog.text
     caplog.clear()
-    # And one that ends too early, in the middle of a frame: what is left of that is reported as no frame.
+    # And one that ends too early, in the middle of a frame: the rest is reported as damaged.
     os.truncate(tmp_path / "x" / f"{60:020}.fragment", 14)
     reader = small.reader("x", 60)
     found = [f for _ in range(5) for f in reader.read()]
@@ -261,7 +258,7 @@ def test_a_fragment_in_the_middle_is_gone(small: FileJournals, tmp_path: Path, c
 
 
 def test_ranges_whose_first_ones_are_gone(tmp_path: Path) -> None:
-    """Large ones too, after which a read would return what it has."""
+    """Large frames too, after which a read would return early."""
     journals = opened(tmp_path, fragment_bytes=10_000)
     journals.create("x")
     ends = [0]
@@ -310,6 +307,7 @@ def test_any_offset_to_begin_at(small: FileJournals, chunk: int) -> None:
     texts = [b"%d" % n * (1 + n % 4) for n in range(12)]
     begins = [small.append("x", frame(text)).result().begin for text in texts]
     end = small.offsets("x")[1]
+    assert end > begins[-1]
     for cut in range(end + 1):
         # Two readers that share a journal at any offset read each frame once.
         first = read(small, 0, cut, synchronise=True, chunk_bytes=chunk)
@@ -325,7 +323,8 @@ def test_any_offset_in_lines(tmp_path: Path) -> None:
     for line in lines:
         journals.append("x", line)
     journals.flush()
-    for cut in range(len(b"".join(lines)) + 1):
+    assert journals.offsets("x") == (0, 11)
+    for cut in range(12):
         found = []
         for begin, end in ((0, cut), (cut, 1000)):
             reader = journals.reader("x", begin, end, synchronise=True, chunk_bytes=2)

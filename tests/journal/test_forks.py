@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from krammar.journal import AppendError, FileJournals, JournalSpec
-from tests.journal.stores import opened
-from tests.journal.test_power_cuts import frame, read
+from tests.journal.stores import frame, opened
+from tests.journal.test_power_cuts import read
 
 # A process with a writer forks a child, and is killed while it writes.
 KILLED_PARENT = """\
@@ -95,7 +95,7 @@ def test_threads_of_a_forked_process_lose_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("switching")
 def test_forks_while_threads_append(tmp_path: Path) -> None:
-    """Each process writes what it has begun, and nothing of another one."""
+    """Each process writes its own appends, and none of another process."""
     journals = opened(tmp_path, linger_ms=0)
     journals.create("x")
     stop = threading.Event()

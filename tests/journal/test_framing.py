@@ -1,4 +1,4 @@
-"""Framings against bytes written by hand, and what they make of bytes that are no frames."""
+"""Framings, compared with bytes written manually, and with bytes that are not frames."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Text:
 
 
 def frames(framing: Framing, data: bytes) -> tuple[list[bytes], bytes]:
-    """The frames of ``data``, and what is left."""
+    """The frames of ``data``, and the remaining bytes."""
     found = []
     at = 0
     while (end := framing.unpack(data, at)) > at:
@@ -124,7 +124,7 @@ def test_all_bytes_are_in_some_frame(parts: list[bytes]) -> None:
     data = b"".join(parts)
     found, rest = frames(FIXED, data)
     assert b"".join(found) + rest == data
-    # What is left may be the beginning of a frame.
+    # The remaining bytes can be the beginning of a frame.
     assert MAGIC.startswith(rest[:4])
     # In pieces, it is the same frames once garbage that lies together is taken together.
     assert good(found) == good(in_pieces(data))

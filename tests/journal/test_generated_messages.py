@@ -50,7 +50,7 @@ Listed => not top level
     monkeypatch.syspath_prepend(generate(tmp_path, "journal_test_names", text))
     importlib.invalidate_caches()
     made = importlib.import_module("journal_test_names")
-    # Not by its name alone, nor by its type alone; structs in structs are messages too.
+    # Name and type must both match; nested structs are messages too.
     assert made.Outer._fields == ("uuid", "get_uuid", "inner")
     assert made.Outer(get_uuid=5).get_uuid == 5
     assert not hasattr(made.Listed, "set_uuid")

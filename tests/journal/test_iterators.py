@@ -119,7 +119,7 @@ def test_committed_sees_transactions_when_they_are_acknowledged(x: FileJournals,
 
 
 def test_checkpoints_and_replays(x: FileJournals, shop: Any) -> None:
-    """Whatever the buffer, and whenever it starts anew: each committed message once."""
+    """With any buffer, and after any restart, each committed message is returned once."""
     publishers = [Publisher(x) for _ in range(3)]
     expected = []
     for turn in range(60):

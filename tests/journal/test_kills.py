@@ -35,7 +35,7 @@ def killed(act: Callable[[], None]) -> bool:
 
 
 def append_until(root: Path, limit: int, fragment_bytes: int) -> Callable[[], None]:
-    """Append, and be killed when ``limit`` bytes have been written, to whatever file."""
+    """Append, and be killed when ``limit`` bytes have been written to any files."""
 
     def act() -> None:
         left = limit
@@ -68,7 +68,7 @@ def texts(journals: FileJournals) -> list[bytes]:
 def test_killed_at_every_byte(
     tmp_path: Path, fragment_bytes: int, before: int, caplog: Any
 ) -> None:
-    # Another fragment is told to the head before it is made.
+    # The head names another fragment before it is created.
     total = 2 * len(NEW) + (74 if fragment_bytes > 100 else 148)
     for limit in range(total + 1):
         root = tmp_path / f"{limit}"
@@ -80,7 +80,7 @@ def test_killed_at_every_byte(
             assert killed(append_until(root, limit, fragment_bytes)) == (limit < total)
             expected = [OLD] * before + ([NEW] * 2 if limit == total else [])
             assert texts(journals) == expected
-            # Others go on, those that have the journal open and those that come.
+            # Other processes continue, whether they had the journal open or open it now.
             journals.append("x", OLD).result()
             with FileJournals(root, fragment_bytes=fragment_bytes) as others:
                 others.append("x", OLD).result()

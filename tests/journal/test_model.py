@@ -1,7 +1,7 @@
 """The sequencer against a model that has no buffer, no replays and no restarts.
 
-The model keeps everything, and says of each message that is written what is to come out. The sequencer
-reads the same journals with buffers of any size, is started anew from checkpoints, taken when it is
+The model stores everything, and predicts for each written message what is returned. The sequencer
+reads the same journals with buffers of any size, is restarted from checkpoints, taken when it is
 drained, and has messages come twice, late and out of order. Both must hand out the same.
 """
 

@@ -23,14 +23,11 @@ from krammar.journal import (
 )
 from krammar.journal import heads as module
 from krammar.util import boot as boot_module
-from tests.journal.stores import opened
-
-
-def frame(text: bytes) -> bytes:
-    return b"\x66\x33\x93\x36" + len(text).to_bytes(4, "little") + text
+from tests.journal.stores import frame, opened
 
 
 def read(journals: FileJournals, begin: int = 0) -> list[tuple[int, bytes]]:
+    """Read all frames of the journal x, with their offsets."""
     reader = journals.reader("x", begin)
     found = []
     while frames := reader.read():
@@ -68,7 +65,7 @@ def disk(tmp_path: Path) -> Path:
 
 
 def test_offsets_are_used_once(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is left of head and bytes, and wherever a reader had been."""
+    """With any remains of head and bytes, and any position of a reader."""
     heads = [disk / which / "x/head" for which in ("early", "late")]
     for number, head in enumerate(heads):
         for size in range(37):
@@ -195,7 +192,8 @@ def test_an_append_that_was_on_the_disk_but_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its writer was cut off between the fsync of the head and its next write. No offset is used twice."""
-    journals = opened(tmp_path, fsync=True, linger_ms=600_000)
+    # This thread writes each append, not the journals' own.
+    journals = opened(tmp_path, fsync=True, linger_ms=1_000_000)
     journals.create("x")
     journals.append("x", frame(b"1")).result()
     real = os.fsync
@@ -214,7 +212,7 @@ def test_an_append_that_was_on_the_disk_but_not_shown(
             journals.append("x", frame(b"2")).result()
     assert [text for _, text in read(journals)] == [b"1"]
     shutil.copytree(tmp_path / "x", tmp_path / "other/x")
-    # A process that goes on, and the machine after a restart.
+    # A process that continues, and the machine after a restart.
     journals.append("x", frame(b"3")).result()
     assert read(journals) == [(0, b"1"), (9, b"2"), (18, b"3")]
     restart(monkeypatch)

@@ -1,4 +1,4 @@
-"""Publishing, into journals that keep what they get and fail when they are told to."""
+"""Publishing into journals that store everything and fail on request."""
 
 from __future__ import annotations
 

@@ -458,7 +458,7 @@ def test_producers_that_have_ended_are_forgotten(caplog: pytest.LogCaptureFixtur
     for clock in (2, 0, 0, 2, 2, 0):
         assert s.write(A, clock, ACK) == ""
     assert s.sequencer.producer_states() == []
-    # What is open is rolled back, wherever its messages are.
+    # Open transactions are rolled back, wherever their messages are.
     for clock in range(3, 6):
         s.write(A, clock, CONTINUE)
     s.restart(buffer=2)

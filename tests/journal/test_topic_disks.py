@@ -14,7 +14,7 @@ from krammar.client import Client
 from krammar.journal import AppendError, TopicJournals
 from tests.broker.faulty_disk import Disk
 from tests.broker.power import KILLED, MODELS, Power, materialize
-from tests.journal.test_power_cuts import frame
+from tests.journal.stores import frame
 
 SETTINGS = {"delivery.timeout.ms": 1_500, "request.timeout.ms": 1_000, "linger.ms": 0}
 JOURNAL = "t/0"

@@ -24,6 +24,7 @@ from krammar.journal import (
     append_intents,
     modulo_mapping,
 )
+from tests.support.waiting import PATIENCE
 
 FIXED = FixedFraming()
 
@@ -215,9 +216,9 @@ def test_a_reader_that_follows(journals: TopicJournals, topic: str, shop: Any) -
     publisher = Publisher(journals)
     # Nobody waits for this one.
     publisher.publish_committed(to(f"{topic}/0"), shop.Order(amount=1))
-    assert first.wait(30)
+    assert first.wait(PATIENCE)
     publisher.publish_committed(to(f"{topic}/0"), shop.Order(amount=2)).result()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     assert came == [1, 2]
     iterator.close()

@@ -1,4 +1,4 @@
-"""UUIDs bit for bit, against Python's uuid module and by hand."""
+"""UUIDs bit for bit, compared with Python's uuid module and with manual values."""
 
 from __future__ import annotations
 

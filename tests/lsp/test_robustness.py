@@ -127,5 +127,6 @@ def test_every_feature_answers(text: str, places: list[int], encoding: str) -> N
 def test_a_file_while_it_is_typed() -> None:
     """Every prefix of a line of each kind, with the cursor at its end."""
     text = PING + "\n" + SHARED
+    assert len(text) > 300
     for end in range(0, len(text), 7):
         use_everything(text[:end], [end], "utf-16")

@@ -18,6 +18,7 @@ from pytest_lsp.client import register_lsp_features
 
 from krammar.lsp.text import SourceText
 from tests.lsp.sheets import PING, SHARED
+from tests.support.waiting import PATIENCE
 
 PUBLISH = lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS
 
@@ -111,7 +112,7 @@ class Document:
         )
 
     async def diagnostics(self) -> list[lsp.Diagnostic]:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while True:
                 published = await self.client.wait_for_notification(PUBLISH)
                 if published.uri == self.uri:
@@ -203,7 +204,7 @@ async def answer(client: LanguageClient, message: dict[str, object], id: object 
     future: Future[object] = Future()
     client.protocol._request_futures[id] = future  # type: ignore[index]
     client.protocol._send_data({"jsonrpc": "2.0", **message})
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         return await asyncio.wrap_future(future)
 
 

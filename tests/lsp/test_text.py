@@ -25,6 +25,7 @@ def test_columns_are_counted_in_the_units_of_the_encoding(encoding: str, charact
 @given(TEXTS, st.sampled_from(ENCODINGS))
 def test_every_offset_comes_back_from_its_position(text: str, encoding: str) -> None:
     it = SourceText(text, encoding)
+    assert it.offset(it.position(0)) == 0
     for offset in range(len(text) + 1):
         if text[offset - 1 : offset + 1] != "\r\n":  # not a place for a cursor
             assert it.offset(it.position(offset)) == offset

@@ -46,7 +46,7 @@ def pairs(builds: Builds, name: str, version: int) -> Iterator[tuple[Any, Any]]:
     compiled, pure = messages(builds, name)
     layout = pure.layout(version)
     rng = Random(f"{name} {version}")
-    # A struct of defaults has a version field of 0, whatever this one's version is.
+    # A struct with defaults has version field 0, even if this one's version differs.
     for style in (*STYLES[name == "Stamped" :], *["random"] * 30):
         plain = Values(rng, style).message(pure, version)
         yield build(compiled.package, layout, plain), build(pure.package, layout, plain)
@@ -170,6 +170,7 @@ BAD = [
 def test_bad_values(builds: Builds, name: str, version: int) -> None:
     """Both builds accept and refuse the same values of a field."""
     compiled, pure = messages(builds, name)
+    assert compiled.cls._fields
     for field in compiled.cls._fields:
         for bad in BAD:
             ours, theirs = compiled.cls(), pure.cls()
@@ -194,7 +195,9 @@ def test_a_forged_uuid_is_refused(builds: Builds, number: Any) -> None:
 
 
 def test_lists_that_iterate_in_their_own_way(builds: Builds) -> None:
-    for message in messages(builds, "EverythingRequest"):
+    both = messages(builds, "EverythingRequest")
+    assert len(both) == 2
+    for message in both:
         item = message.package.EverythingRequest.Item
         for field, elements in (("ints", [1, 2]), ("items", [item(id=1), item(id=2)])):
             value = message.cls(**{field: elements})
@@ -300,6 +303,7 @@ def test_with_lengths(builds: Builds) -> None:
 def test_copies_and_pickles(builds: Builds) -> None:
     """Each build reads the other's pickles: Spark's driver may run one and its workers the other."""
     point = {"x": 1, "y": 2}
+    assert pickle.HIGHEST_PROTOCOL >= 5
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         ours, theirs = (
             m.cls(name="n", ident=UUID(int=7), point=type(m.cls().point)(**point), ints=[1, 2])

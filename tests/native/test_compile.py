@@ -13,6 +13,7 @@ import pytest
 import krammar as krammar_package
 from krammar.util.native_files import FOLDER, SUFFIX
 from tests.native.support import COMPILED, Builds, generate, krammar
+from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("native")
 
@@ -31,13 +32,13 @@ print(type(EverythingRequest).__name__, EverythingRequest.decode(EverythingReque
 
 
 def say(folder: Path, **env: str) -> list[str]:
-    """What a new process says of the package in ``folder``: warnings, status, and that it works."""
+    """Return a new process's output about the package in ``folder``: warnings, status, and that it works."""
     found = subprocess.run(
         [sys.executable, "-c", _SAY],
         env={**os.environ, "PYTHONPATH": str(folder), **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert found.returncode == 0, found.stderr
@@ -67,7 +68,7 @@ def test_importing_a_compiled_package_imports_no_codecs(copied: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(copied)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
     assert found.stdout.strip() == "False"
@@ -134,7 +135,7 @@ def test_edited_loops_of_record_batches_are_never_replaced(copied: Path, edited:
         env={**os.environ, "PYTHONPATH": str(copied)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
     used, warned = found.stdout.splitlines()
@@ -262,7 +263,7 @@ def test_version_says_which_build_runs(tmp_path: Path) -> None:
         env={**os.environ, "KRAMMAR_PURE_PYTHON": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=True,
     )
     lines = found.stdout.splitlines()

@@ -137,7 +137,7 @@ def _lost(client: Client, marks: tuple[str, ...], lost: set[int]) -> Iterator[st
 
 
 def _changed(client: Client, marks: tuple[str, ...], *, is_complete: bool) -> Iterator[str]:
-    """Yield whether a setting is lost, or what was deleted is there again.
+    """Yield a problem if a setting is lost, or if something deleted exists again.
 
     Args:
         is_complete: whether all records of the topic must be there

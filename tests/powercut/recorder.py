@@ -1,4 +1,4 @@
-"""Records what a program does to the files of a folder, by its system calls (strace).
+"""Records a program's changes of the files of a folder, from its system calls (strace).
 
 The program writes a line to its standard output when something is acknowledged. The lines are part of the record.
 """
@@ -22,7 +22,7 @@ CALLS = (
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A file or folder gets its first name. ``node`` identifies it whatever its name is."""
+    """A file or folder gets its first name. ``node`` identifies it under any name."""
 
     path: str
     node: int

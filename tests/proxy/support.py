@@ -18,33 +18,15 @@ from kafka_wire import (
 from krammar.proxy import Filter, Proxy
 from krammar.proxy.addresses import Address
 from krammar.wire.connection import RequestReceived, ServerConnection
+from tests.support.frames import framed, read_frame
 from tests.tap.support import Client, Upstream
 
-__all__ = ["Client", "Upstream", "address", "answering", "echo", "framed", "read_frame"]
+__all__ = ["Client", "Upstream", "address", "answering", "echo"]
 
 
 def address(proxy: Proxy) -> Address:
+    """Return the address on which a proxy listens."""
     return Address.parse(proxy.bootstrap_servers)
-
-
-def framed(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
-
-
-def read_exactly(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = connection.recv(size - len(data))
-        if not piece:
-            return b""
-        data += piece
-    return data
-
-
-def read_frame(connection: socket.socket) -> bytes:
-    """Return the next frame with its prefix; empty at the end."""
-    prefix = read_exactly(connection, 4)
-    return prefix + read_exactly(connection, int.from_bytes(prefix, "big")) if prefix else b""
 
 
 def echo(connection: socket.socket) -> None:
@@ -99,6 +81,7 @@ def answer(request: Any) -> Any:
 
 
 def refusing(request: Any, code: int) -> CreateTopicsResponse:
+    """Build the response to CreateTopics that refuses all topics."""
     return CreateTopicsResponse(
         topics=[
             CreateTopicsResponse.CreatableTopicResult(name=each.name, error_code=code)

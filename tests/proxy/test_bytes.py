@@ -24,8 +24,10 @@ from kafka_wire import (
 from krammar.proxy import Exchange, Filter, Proxy, ProxyError, addresses, on
 from krammar.proxy.heads import has_no_endpoints
 from krammar.wire.message import kinds_of, named
-from tests.proxy.support import Client, address, answering, echo, framed, read_exactly, read_frame
-from tests.tap.support import PATIENCE, Upstream, broker, upstream
+from tests.proxy.support import Client, address, answering, echo
+from tests.support.frames import framed, read_exactly, read_frame
+from tests.support.waiting import PATIENCE
+from tests.tap.support import Upstream, broker, upstream
 
 
 class Beats(Filter):
@@ -375,7 +377,7 @@ def test_a_slow_client_slows_the_broker() -> None:
     ):
         slow.socket.sendall(framed(head(4000, 0, 1)))
         assert slow.read_exactly(len(answer)) == answer
-        # While nobody reads, the proxy has many turns of its loop. It reads what the buffers hold.
+        # While the client does not read, the proxy has many turns of its loop, and reads the bytes in the buffers.
         for _ in range(300):
             with Client(address(proxy)):
                 pass

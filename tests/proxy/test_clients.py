@@ -20,8 +20,8 @@ from krammar.proxy.filters.encrypt import Encrypt
 from krammar.proxy.filters.envelope import is_sealed
 from krammar.testing import KafkaBroker, KafkaCluster
 from tests.proxy.filters.encrypted import line
+from tests.support.waiting import PATIENCE
 
-PATIENCE = 30
 COUNT = 200
 
 

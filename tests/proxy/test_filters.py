@@ -31,8 +31,10 @@ from krammar.proxy.addresses import Address
 from krammar.testing import KafkaBroker
 from krammar.wire.connection import ResponseReceived
 from krammar.wire.elements import MAX_ELEMENTS
-from tests.proxy.support import Client, Nothing, address, answering, framed, read_frame, refusing
-from tests.tap.support import PATIENCE, upstream
+from tests.proxy.support import Client, Nothing, address, answering, refusing
+from tests.support.frames import framed, read_frame
+from tests.support.waiting import PATIENCE
+from tests.tap.support import upstream
 
 
 def asking(*topics: str) -> MetadataRequest:

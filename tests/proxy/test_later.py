@@ -25,7 +25,7 @@ _NEWER = 99
 
 
 class Later(Filter):
-    """Names a message once ``name`` was called; counts what it gets."""
+    """Names a message after ``name`` was called; counts the messages that it gets."""
 
     def __init__(self) -> None:
         self._named: list[tuple[Named, Method]] = []

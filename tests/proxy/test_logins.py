@@ -29,8 +29,8 @@ from krammar.testing.tokens import TokenIssuer
 from krammar.wire.connection import ClientConnection, ResponseReceived
 from tests.proxy.support import address
 from tests.proxy.test_tls import Certificates, confluent, connect, krammar, to
+from tests.support.waiting import PATIENCE
 
-PATIENCE = 30
 USERS = {"carol": "carol's secret", "dave": "d,a=ve"}
 
 
@@ -51,6 +51,7 @@ class Watch(Filter):
 
 
 def own(mechanism: str, user: str = "carol", password: str = USERS["carol"]) -> dict[str, str]:
+    """Return the settings of a client that logs in as a user."""
     return {
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": mechanism,
@@ -207,7 +208,7 @@ def test_frames_before_the_login_are_small(caplog: pytest.LogCaptureFixture) -> 
 
 
 class Raw:
-    """A client that sends what it is told."""
+    """A client that sends exactly the requests of the test."""
 
     def __init__(self, proxy: Proxy) -> None:
         self.socket = socket.create_connection(address(proxy), timeout=PATIENCE)
@@ -275,7 +276,7 @@ def test_a_client_that_logs_in_although_the_proxy_does(caplog: pytest.LogCapture
 
 
 def test_the_proxy_logs_in_again_before_its_login_ends(caplog: pytest.LogCaptureFixture) -> None:
-    """The broker closes connections whose login has ended (KIP-368); requests go on through several logins."""
+    """The broker closes connections whose login has ended (KIP-368); requests continue through several logins."""
     caplog.set_level(logging.INFO)
     with (
         KafkaBroker.start(

@@ -14,11 +14,11 @@ from krammar.proxy.filters.tenants import Tenants
 from krammar.proxy.metrics import ProxyMetrics, Total
 from krammar.testing import KafkaBroker
 from krammar.wire.package import package_of
-from tests.proxy.support import address, echo, framed, read_frame
+from tests.proxy.support import address, echo
 from tests.proxy.test_tls import confluent
+from tests.support.frames import framed, read_frame
+from tests.support.waiting import PATIENCE
 from tests.tap.support import upstream as running
-
-PATIENCE = 30
 
 
 def value(proxy: Proxy, name: str, **labels: str) -> float:
@@ -134,7 +134,7 @@ def test_sums_of_workers_do_not_fall_when_one_dies() -> None:
         each.request(0, 100)
         each.response(0, 50, 0.0)
     total = Total()
-    total.lost(None)  # it has never told its numbers
+    total.lost(None)  # it has never sent its numbers
     total.lost(one.registry.numbers())
     found = total.of([other.registry.numbers()])
     assert found.value("krammar_proxy_requests_total", {"api": "Produce"}) == 2

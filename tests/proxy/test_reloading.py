@@ -19,7 +19,8 @@ from krammar.proxy.addresses import Address
 from krammar.testing import KafkaBroker
 from tests.proxy.support import address
 from tests.proxy.test_logins import AT_PROXY, own
-from tests.proxy.test_tls import PATIENCE, Certificates, connect
+from tests.proxy.test_tls import Certificates, connect
+from tests.support.waiting import PATIENCE
 
 
 def served(place: Address) -> bytes:

@@ -12,14 +12,16 @@ from kafka_wire import ApiVersionsResponse, HeartbeatRequest, HeartbeatResponse,
 from krammar.proxy import Exchange, Filter, Proxy, on
 from krammar.proxy.chain import Work
 from krammar.proxy.rewritten import MAX_BYTES, MAX_ENTRIES, Rewritten
-from tests.proxy.support import address, framed, read_frame
+from tests.proxy.support import address
+from tests.support.frames import framed, read_frame
+from tests.support.waiting import PATIENCE
 from tests.tap.support import upstream as running
 
 WINDOW = 16
 
 
 def frames(key: int, version: int) -> bytes:
-    """Requests whose bodies nobody reads, with the correlation ids from 1 on."""
+    """Requests with bodies that are not read, and correlation ids from 1."""
     head = key.to_bytes(2, "big") + version.to_bytes(2, "big")
     return b"".join(
         framed(head + number.to_bytes(4, "big") + b"\xff\xff") for number in range(1, WINDOW + 1)
@@ -39,7 +41,7 @@ def serving(bodies: Callable[[int], bytes]) -> Callable[[socket.socket], None]:
 
 
 def ask(proxy: Proxy, data: bytes) -> list[bytes]:
-    with socket.create_connection(address(proxy), timeout=30) as client:
+    with socket.create_connection(address(proxy), timeout=PATIENCE) as client:
         client.sendall(data)
         return [read_frame(client) for _ in range(WINDOW)]
 
@@ -100,7 +102,7 @@ def test_repeated_versions_are_known_to_filters_of_each_connection() -> None:
     leave = kafka_wire.LeaveGroupRequest(group_id="g", member_id="m").encode(0)
     with running(serve) as upstream, Proxy.start(str(upstream.address), [Ask()]) as proxy:
         for _ in range(2):
-            with socket.create_connection(address(proxy), timeout=30) as client:
+            with socket.create_connection(address(proxy), timeout=PATIENCE) as client:
                 client.sendall(frames(18, 0))
                 for _ in range(WINDOW):
                     read_frame(client)
@@ -144,7 +146,7 @@ def test_an_answer_follows_the_responses_before_it_though_the_broker_omits_one()
     with (
         running(serve) as upstream,
         Proxy.start(str(upstream.address), [Beat()]) as proxy,
-        socket.create_connection(address(proxy), timeout=30) as client,
+        socket.create_connection(address(proxy), timeout=PATIENCE) as client,
     ):
         client.sendall(data)
         found = [read_frame(client)[7] for _ in range(3)]

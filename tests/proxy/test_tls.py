@@ -18,9 +18,9 @@ from krammar.client.errors import AuthenticationError, TransportError, Unreachab
 from krammar.proxy import Connection, Exchange, Filter, Proxy, on
 from krammar.testing import KafkaBroker
 from tests.proxy.support import address, answering
+from tests.support.waiting import PATIENCE
 from tests.tap.support import upstream as running
 
-PATIENCE = 30
 VALUES = [b"order %d" % number for number in range(50)]
 
 
@@ -83,7 +83,11 @@ class Principals(Filter):
         self.asked.append(exchange.connection.principal)
 
 
-def confluent(settings: dict[str, str]) -> None:
+Talk = Callable[[dict[str, str]], list[bytes | None]]
+
+
+def confluent(settings: dict[str, str]) -> list[bytes | None]:
+    """Send ``VALUES`` through confluent-kafka, and return what it reads."""
     producer = Producer(settings)
     for value in VALUES:
         producer.produce("orders", value)
@@ -97,30 +101,32 @@ def confluent(settings: dict[str, str]) -> None:
         assert message.error() is None
         found.append(message.value())
     consumer.close()
-    assert found == VALUES
+    return found
 
 
 def connect(settings: dict[str, Any]) -> Client:
+    """Return krammar's client for settings with dots in their names."""
     return Client(**{name.replace(".", "_"): value for name, value in settings.items()})
 
 
-def krammar(settings: dict[str, str]) -> None:
+def krammar(settings: dict[str, str]) -> list[bytes | None]:
+    """Send ``VALUES`` through krammar's client, and return what it reads."""
     with connect(settings) as client:
         with client.producer() as producer:
             for value in VALUES:
                 producer.send("orders", value)
         records = client.records("orders", begin=At.EARLIEST, end=At.LATEST)
-        assert [record.value for _, record in records] == VALUES
+        return [record.value for _, record in records]
 
 
 @pytest.mark.parametrize("talk", [confluent, krammar])
-def test_tls_of_clients(talk: Callable[[dict[str, str]], None], files: Certificates) -> None:
+def test_tls_of_clients(talk: Talk, files: Certificates) -> None:
     watch = Principals()
     with (
         KafkaBroker.start(topics=["orders"]) as broker,
         Proxy.start(broker.bootstrap_servers, [watch], clients=files.ask) as proxy,
     ):
-        talk({"bootstrap.servers": proxy.bootstrap_servers, **files.own})
+        assert talk({"bootstrap.servers": proxy.bootstrap_servers, **files.own}) == VALUES
     names = {*watch.opened_by, *watch.asked}
     assert len(names) == 1
     assert str(names.pop()).startswith("CN=alice,")
@@ -180,12 +186,12 @@ def test_a_client_without_tls_is_refused(
 
 
 @pytest.mark.parametrize("talk", [confluent, krammar])
-def test_tls_to_brokers(talk: Callable[[dict[str, str]], None]) -> None:
+def test_tls_to_brokers(talk: Talk) -> None:
     with (
         KafkaBroker.start({"ssl.client.auth": "required"}, topics=["orders"], tls=True) as broker,
         Proxy.start(broker.bootstrap_servers, brokers=to(broker)) as proxy,
     ):
-        talk({"bootstrap.servers": proxy.bootstrap_servers})
+        assert talk({"bootstrap.servers": proxy.bootstrap_servers}) == VALUES
 
 
 def test_tls_on_both_sides(files: Certificates) -> None:
@@ -193,7 +199,7 @@ def test_tls_on_both_sides(files: Certificates) -> None:
         KafkaBroker.start(topics=["orders"], tls=True) as broker,
         Proxy.start(broker.bootstrap_servers, clients=files.clients, brokers=to(broker)) as proxy,
     ):
-        confluent({"bootstrap.servers": proxy.bootstrap_servers, **files.own})
+        assert confluent({"bootstrap.servers": proxy.bootstrap_servers, **files.own}) == VALUES
 
 
 def to(broker: KafkaBroker) -> dict[str, Any]:

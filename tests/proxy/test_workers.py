@@ -19,12 +19,12 @@ from kafka_wire import MetadataResponse
 
 from krammar.proxy.addresses import Address
 from krammar.testing import KafkaBroker, KafkaCluster
-from tests.proxy.support import framed, read_frame
 from tests.proxy.test_logins import USERS, own
 from tests.proxy.test_tls import Certificates, confluent
+from tests.support.frames import framed, read_frame
+from tests.support.waiting import PATIENCE
 from tests.tap.support import upstream as running
 
-PATIENCE = 30
 # A request for all topics, in version 0.
 METADATA = framed(b"\0\x03\0\0\0\0\0\1\xff\xff\0\0\0\0")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from krammar.broker import Broker
+from krammar.client import Client
 from tests.spark import sessions
 from tests.spark.connect_server import connect_server
 from tests.spark.logs_support import Folder, fill
@@ -102,9 +103,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 @pytest.fixture(scope="session")
 def live(folder: Folder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker with what librdkafka has written; ``folder.rows`` is what it reads of it."""
+    """A broker with records of librdkafka; ``folder.rows`` are the rows that it reads."""
     copy = tmp_path_factory.mktemp("live") / "data"
     shutil.copytree(folder.path, copy)
     # The records are years old, and some tests take minutes: they would be deleted.
     with Broker.start(data_dir=copy, properties={"log.retention.ms": "-1"}) as broker:
         yield broker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    """An empty broker for the tests of a module."""
+    with Broker.start() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def client(broker: Broker) -> Iterator[Client]:
+    """A client of the module's broker."""
+    with Client(broker.bootstrap_servers) as client:
+        yield client

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.spark.sessions import classic
+from tests.support.waiting import PATIENCE
 
 _SETTINGS = {
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
@@ -49,7 +50,7 @@ def connect_server() -> Iterator[str]:
         finally:
             server.stdin.close()
             try:
-                server.wait(60)
+                server.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 server.kill()
 

@@ -33,6 +33,7 @@ _SCHEMA = StructType().add("topic", "string").add("key", "binary").add("value", 
 
 
 def values_of(batch: int) -> list[str]:
+    """Return the values of all rows of a micro-batch."""
     return [f"{batch}-{task}-{row}" for task in range(TASKS) for row in range(ROWS)]
 
 

@@ -20,7 +20,7 @@ from krammar.journal.mapping import Mapping
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.journal import delivery
 from krammar.spark.journal.delivery import JournalDelivery
-from krammar.spark.journal.intent_file import Stored
+from krammar.spark.journal.intent_file import StoredIntents
 from krammar.spark.journal.task_rows import Published
 from tests.spark import sessions
 
@@ -62,7 +62,7 @@ class FaultyDelivery(JournalDelivery):
         delivery.Publisher = FaultyPublisher  # type: ignore[attr-defined]
         return super().write(batches)
 
-    def _append(self, stored: Stored) -> None:
+    def _append(self, stored: StoredIntents) -> None:
         strike(DRIVER_ACKNOWLEDGING)
         super()._append(stored)
 

@@ -18,6 +18,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from krammar.broker import Broker
+from tests.support.waiting import PATIENCE
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # The records' timestamps, which librdkafka gets: ten seconds apart, from this moment on.
@@ -98,7 +99,7 @@ def _produce_codec(servers: dict[str, str], topic: str, codec: str) -> None:
             ),
             timestamp=FIRST_MS + number * STEP_MS,
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE) == 0
 
 
 def _produce_segments(servers: dict[str, str]) -> None:
@@ -108,14 +109,14 @@ def _produce_segments(servers: dict[str, str]) -> None:
             "segments", value=b"%03d" % number * 4000, timestamp=FIRST_MS + number * STEP_MS
         )
         if number % 10 == 9:
-            producer.flush(30)
+            producer.flush(PATIENCE)
 
 
 def _produce_sizes(servers: dict[str, str]) -> None:
     producer = Producer(servers)
     for size in (0, 900_000, 1, 900_000):
         producer.produce("sizes", key=b"", value=bytes([size % 251]) * size, timestamp=FIRST_MS)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE) == 0
 
 
 def _produce_transactions(servers: dict[str, str]) -> Producer:
@@ -128,9 +129,9 @@ def _produce_transactions(servers: dict[str, str]) -> Producer:
             producer.produce(
                 "ledger", value=f"{outcome} {number} {entry}".encode(), timestamp=FIRST_MS + entry
             )
-        producer.flush(30)
+        producer.flush(PATIENCE)
         plain.produce("ledger", value=b"plain %d" % number, timestamp=FIRST_MS)
-        plain.flush(30)
+        plain.flush(PATIENCE)
         if outcome == "commit":
             producer.commit_transaction(30)
         else:
@@ -146,9 +147,9 @@ def _produce_transactions(servers: dict[str, str]) -> Producer:
     last.init_transactions(30)
     last.begin_transaction()
     last.produce("ledger", value=b"open", timestamp=FIRST_MS)
-    last.flush(30)
+    last.flush(PATIENCE)
     plain.produce("ledger", value=b"behind the open one", timestamp=FIRST_MS)
-    plain.flush(30)
+    plain.flush(PATIENCE)
     return last
 
 
@@ -163,6 +164,7 @@ def _commit(servers: dict[str, str], folder: Folder, group: str, topic: str, off
 def consume(
     admin: AdminClient, servers: dict[str, str], topics: list[str], level: str
 ) -> dict[str, list[Row]]:
+    """Read topics with librdkafka, at an isolation level."""
     consumer = Consumer(
         {
             **servers,
@@ -173,12 +175,12 @@ def consume(
             "enable.partition.eof": "true",
         }
     )
-    known = admin.list_topics(timeout=30).topics
+    known = admin.list_topics(timeout=PATIENCE).topics
     left = {(topic, partition) for topic in topics for partition in known[topic].partitions}
     consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in left])
     rows: dict[str, list[Row]] = {topic: [] for topic in topics}
     while left:
-        message: Any = consumer.poll(30)
+        message: Any = consumer.poll(PATIENCE)
         assert message is not None, "the broker says nothing"
         if message.error():
             left.remove((message.topic(), message.partition()))

@@ -1,4 +1,4 @@
-"""Streams without Spark: what it calls, in its order, and what it keeps in a checkpoint."""
+"""Streams without Spark: the same calls in the same order, and the same state in a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.failing import FailingStreamReader
 from krammar.spark.kafka.stream.reader import KafkaStreamReader, PlainStreamReader
 from krammar.spark.options import Options
+from tests.support.waiting import PATIENCE
 
 Json = dict[str, dict[str, int]]
 Where = tuple[str, int, int]
@@ -29,7 +30,7 @@ def produce(broker: Broker, topic: str, counts: Mapping[int, int], value: bytes 
     for partition, count in counts.items():
         for _ in range(count):
             producer.produce(topic, value, partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE) == 0
 
 
 def given(broker: Broker, options: Mapping[str, object]) -> dict[str, str]:
@@ -150,6 +151,7 @@ def _copy(offsets: Json) -> Json:
 
 
 def records(topic: str, partition: int, *offsets: range) -> list[Where]:
+    """Return topic, partition and offset of records."""
     return [(topic, partition, offset) for each in offsets for offset in each]
 
 

@@ -36,7 +36,7 @@ def started(
     Args:
         writer: the query.
         checkpoint: its checkpoint location.
-        until: waits for the query; what it raises is raised.
+        until: waits for the query; its errors are raised.
     """
     for number in range(1, STARTS + 1):
         query = writer.start()

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from kafka_wire import ApiKey
@@ -17,7 +19,7 @@ from krammar.broker import Broker
 from krammar.client import Client, Settings
 from krammar.client.fetch import Reader
 from krammar.spark.datasource import KrammarDataSource
-from krammar.spark.kafka.clients import CLIENTS, Clients
+from krammar.spark.kafka.clients import CLIENTS, ClientPool
 from tests.client.conftest import broker_behind
 from tests.client.proxy import Proxy
 from tests.spark.stream_support import produce
@@ -36,7 +38,7 @@ def settings(broker: Broker) -> Settings:
     return Settings.of({"bootstrap.servers": broker.bootstrap_servers})
 
 
-def used(clients: Clients, settings: Settings) -> Client:
+def used(clients: ClientPool, settings: Settings) -> Client:
     """Borrow a client, connect it, and give it back."""
     with clients.borrow(settings) as client:
         client.nodes()
@@ -48,7 +50,7 @@ def is_closed(client: Client) -> bool:
 
 
 def test_next_task_gets_the_same_client_with_its_connections(settings: Settings) -> None:
-    clients = Clients()
+    clients = ClientPool()
     first = used(clients, settings)
     connections = first.cluster.connections
     second = used(clients, settings)
@@ -59,7 +61,7 @@ def test_next_task_gets_the_same_client_with_its_connections(settings: Settings)
 
 
 def test_other_settings_get_another_client(settings: Settings) -> None:
-    clients = Clients()
+    clients = ClientPool()
     first = used(clients, settings)
     second = used(clients, settings.with_(isolation_level="read_committed"))
     assert second is not first
@@ -68,7 +70,7 @@ def test_other_settings_get_another_client(settings: Settings) -> None:
 
 
 def test_client_is_lent_to_one_task_at_a_time(settings: Settings) -> None:
-    clients = Clients()
+    clients = ClientPool()
     used(clients, settings)
     with clients.borrow(settings) as first, clients.borrow(settings) as second:
         assert first is not second
@@ -76,7 +78,7 @@ def test_client_is_lent_to_one_task_at_a_time(settings: Settings) -> None:
 
 
 def test_client_of_a_failed_task_is_closed(settings: Settings) -> None:
-    clients = Clients()
+    clients = ClientPool()
     borrowed = clients.borrow(settings)
     client = borrowed.__enter__()
     client.nodes()
@@ -87,7 +89,7 @@ def test_client_of_a_failed_task_is_closed(settings: Settings) -> None:
 
 
 def test_client_with_a_request_in_flight_is_closed(settings: Settings) -> None:
-    clients = Clients()
+    clients = ClientPool()
     with clients.borrow(settings) as client:
         reader: Reader = client.fetch({("orders", 0): 0})
         assert reader.poll(0) == []
@@ -97,7 +99,7 @@ def test_client_with_a_request_in_flight_is_closed(settings: Settings) -> None:
 
 
 def test_oldest_clients_are_closed_beyond_the_limit(settings: Settings) -> None:
-    clients = Clients(most=2)
+    clients = ClientPool(most=2)
     found = [used(clients, settings.with_(client_id=name)) for name in ("a", "b", "c")]
     assert [is_closed(client) for client in found] == [True, False, False]
     assert len(clients) == 2
@@ -106,11 +108,11 @@ def test_oldest_clients_are_closed_beyond_the_limit(settings: Settings) -> None:
 
 def test_idle_client_is_closed_after_its_time(settings: Settings) -> None:
     others = threading.enumerate()
-    clients = Clients(idle_seconds=0.05)
+    clients = ClientPool(idle_seconds=0.05)
     client = used(clients, settings)
     for thread in threading.enumerate():
         if thread not in others and thread.name == "krammar-idle-clients":
-            thread.join(30)
+            thread.join(PATIENCE)
     assert len(clients) == 0
     assert is_closed(client)
     # A later task has a client that is closed in its turn.
@@ -119,7 +121,7 @@ def test_idle_client_is_closed_after_its_time(settings: Settings) -> None:
 
 
 def test_connection_that_broke_while_idle_is_replaced() -> None:
-    clients = Clients()
+    clients = ClientPool()
     with Broker.start() as broker:
         settings = Settings.of({"bootstrap.servers": broker.bootstrap_servers})
         first = used(clients, settings)
@@ -131,7 +133,7 @@ def test_connection_that_broke_while_idle_is_replaced() -> None:
 
 
 def test_second_task_of_a_worker_only_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("krammar.spark.kafka.tasks.CLIENTS", idle := Clients())
+    monkeypatch.setattr("krammar.spark.kafka.tasks.CLIENTS", idle := ClientPool())
     with Proxy() as proxy, broker_behind(proxy) as broker:
         produce(broker, "orders", {0: 10})
         source = KrammarDataSource(

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.files import flip
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from pyspark.sql import SparkSession
@@ -30,12 +32,6 @@ def partition(folder: Folder, tmp_path: Path) -> Path:
 
 def logs(partition: Path) -> list[Path]:
     return sorted(partition.glob("*.log"))
-
-
-def flip(path: Path, position: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 0xFF
-    path.write_bytes(data)
 
 
 def without(expected: list[Row], first: int, last: int) -> list[Row]:

@@ -1,14 +1,15 @@
-"""``make demo`` on a small day: what it shows is what was produced."""
+"""``make demo`` on a small day: it shows exactly the produced orders."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.waiting import PATIENCE
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.2 is not installed")
 pytest.importorskip("matplotlib", reason="matplotlib, for the chart, is not installed")
@@ -38,12 +39,6 @@ def shop(orders: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     stages.generate(generated)
     assert orders.__file__ is not None
     return Path(shutil.copytree(generated / "shop", Path(orders.__file__).parents[2] / "shop"))
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker.start() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +123,7 @@ def test_lag_is_what_the_consumers_have_left(
 def _time_at(consumer: Consumer, partition: int, offset: int) -> int:
     """The time of a record, as librdkafka reads it."""
     consumer.assign([TopicPartition(TOPIC, partition, offset)])
-    message = consumer.poll(20)
+    message = consumer.poll(PATIENCE)
     assert message is not None and message.error() is None and message.offset() == offset
     return message.timestamp()[1]
 

@@ -1,4 +1,4 @@
-"""Every option of reading in batches does what it is for, with brokers and with log folders."""
+"""Every option of batch reads has its effect, with brokers and with log folders."""
 
 from __future__ import annotations
 

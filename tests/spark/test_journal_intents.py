@@ -94,6 +94,7 @@ class Query:
 
 
 def committed(folder: Path) -> list[str]:
+    """Return the values of all committed messages of all journals."""
     found = []
     with FileJournals(folder / "journals") as journals:
         for spec in journals.list():

@@ -406,12 +406,6 @@ def test_columns_of_messages_that_do_not_fit(tmp_path: Path) -> None:
 # Through Spark.
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker.start() as broker:
-        yield broker
-
-
 @pytest.fixture
 def topic(broker: Broker) -> str:
     name = f"t{random.getrandbits(40):x}"

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from confluent_kafka import Producer
@@ -21,7 +23,7 @@ from krammar.client import Client, Reader
 from krammar.spark import PUSHDOWN_SETTING
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, DataLossError, OptionError, SparkSourceError
-from krammar.spark.kafka.clients import Clients
+from krammar.spark.kafka.clients import ClientPool
 from krammar.spark.kafka.plan import Task
 from krammar.spark.kafka.source import KafkaReader, schema
 from krammar.spark.options import Options
@@ -34,6 +36,7 @@ HALF = FIRST_MS + 300 * STEP_MS
 
 
 def load(spark: SparkSession, broker: Broker, **options: object) -> DataFrame:
+    """Read a broker's topics; ``__`` in the name of an option is a dot."""
     reader = spark.read.format("krammar").option("kafka.bootstrap.servers", servers(broker))
     for name, value in options.items():
         reader = reader.option(name.replace("__", "."), str(value))
@@ -41,6 +44,7 @@ def load(spark: SparkSession, broker: Broker, **options: object) -> DataFrame:
 
 
 def servers(broker: Broker) -> str:
+    """Return the bootstrap address of a broker."""
     return str(broker.bootstrap_servers)
 
 
@@ -123,15 +127,15 @@ def test_transactions(spark: SparkSession, live: Broker) -> None:
         producer.begin_transaction()
         for part in range(3):
             producer.produce("deals", b"%d-%d" % (number, part), partition=0)
-        producer.flush(30)
+        producer.flush(PATIENCE)
         plain.produce("deals", b"plain-%d" % number, partition=0)
-        plain.flush(30)
+        plain.flush(PATIENCE)
         (producer.abort_transaction if number % 2 else producer.commit_transaction)(30)
     open_one.begin_transaction()
     open_one.produce("deals", b"open", partition=0)
-    open_one.flush(30)
+    open_one.flush(PATIENCE)
     plain.produce("deals", b"behind", partition=0)
-    plain.flush(30)
+    plain.flush(PATIENCE)
 
     def values(**options: object) -> list[bytes]:
         return [row.value or b"" for row in rows(load(spark, live, subscribe="deals", **options))]
@@ -370,7 +374,7 @@ def test_offsets_that_are_gone(live: Broker) -> None:
         producer = Producer({"bootstrap.servers": servers(live)})
         for number in range(10):
             producer.produce("gone", b"%d" % number, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
         strict = planned(live, subscribe="gone")
         tolerant = planned(live, subscribe="gone", failOnDataLoss="false")
         [early] = strict.partitions()
@@ -394,7 +398,7 @@ def test_a_batch_that_is_broken(tmp_path: Path) -> None:
         producer = Producer({"bootstrap.servers": servers(broker)})
         for number in range(3):
             producer.produce("torn", b"v%d" % number * 20, partition=0)
-            producer.flush(30)
+            producer.flush(PATIENCE)
         log = tmp_path / "torn-0" / f"{0:020}.log"
         with log.open("r+b") as file:
             file.seek(log.read_bytes().index(b"v1v1"))
@@ -437,13 +441,13 @@ def _place(row: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def test_first_responses_and_batches_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    idle = Clients()
+    idle = ClientPool()
     monkeypatch.setattr("krammar.spark.kafka.tasks.CLIENTS", idle)
     with Broker.start() as broker:
         producer = Producer({"bootstrap.servers": servers(broker), "batch.size": 16_384})
         for _ in range(40_000):
             producer.produce("long", b"v" * 100)
-        assert producer.flush(60) == 0
+        assert producer.flush(PATIENCE) == 0
         reader = planned(broker, subscribe="long")
         [task] = reader.partitions()
         counts = [batch.num_rows for batch in reader.read(task)]

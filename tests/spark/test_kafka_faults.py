@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from confluent_kafka import Producer
@@ -44,7 +46,7 @@ def append(broker: Broker, name: str, counts: list[int]) -> None:
     for partition, count in enumerate(counts):
         for number in range(count):
             producer.produce(name, b"v%d" % number * 20, partition=partition)
-            assert producer.flush(30) == 0
+            assert producer.flush(PATIENCE) == 0
 
 
 # Logins.
@@ -131,7 +133,7 @@ def test_spark_names_all_servers_that_cannot_be_reached(spark: SparkSession, liv
 def test_a_driver_that_reaches_no_advertised_address(
     stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a network of its own, while the executors are in that of the brokers."""
+    """The driver is in a network of its own, while the executors are in the brokers' network."""
     monkeypatch.setattr(advertised, "_PATIENCE", 0.5)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # without listening
@@ -297,7 +299,7 @@ def spread(address: str) -> None:
     for number in range(100):
         at = FIRST_MS + number * STEP_MS
         producer.produce("metered", bytes(10_000), partition=0, timestamp=at)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
 
 
 def test_filters_of_spark_save_bytes(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from confluent_kafka import Producer
@@ -46,7 +48,7 @@ def million() -> Iterator[Broker]:
         )
         for number in range(RECORDS):
             producer.produce("million", b"%100d" % number, partition=number % PARTITIONS)
-        assert producer.flush(120) == 0
+        assert producer.flush(PATIENCE) == 0
         yield broker
 
 
@@ -60,7 +62,7 @@ def test_each_once_in_bounded_memory(spark: SparkSession, million: Broker) -> No
     )
     before = _workers()
     for process in before:
-        (process / "clear_refs").write_text("5")  # its peak is now what it has
+        (process / "clear_refs").write_text("5")  # its peak is now its present memory
     totals = frame.groupBy("partition").agg(
         *(
             make(column)

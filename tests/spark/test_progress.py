@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.waiting import PATIENCE
 
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
@@ -21,18 +22,6 @@ from krammar.client.transactions import Committed
 from krammar.spark.metrics import Lag, LagListener, lags
 from tests.spark.stream_support import Query, produce
 from tests.spark.test_stream_queries import needs_limits, start, stream
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker.start() as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def client(broker: Broker) -> Iterator[Client]:
-    with Client(str(broker.bootstrap_servers)) as client:
-        yield client
 
 
 def group(client: Client, name: str) -> dict[str, int]:
@@ -127,7 +116,7 @@ def test_the_lag_of_queries(
         options = {"subscribe": "behind", "startingOffsets": "earliest", "maxOffsetsPerTrigger": 7}
         writer = stream(spark, broker, **options).writeStream.format("noop").queryName("watched")
         query = start(writer, tmp_path)
-        assert last.wait(60)
+        assert last.wait(PATIENCE)
     finally:
         spark.streams.removeListener(listener)
     assert [lag.offsets for lag in found] == [

@@ -39,6 +39,7 @@ def pushdown(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def at(number: int) -> datetime:
+    """Return the timestamp of a record."""
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=FIRST_MS + number * STEP_MS)
 
 

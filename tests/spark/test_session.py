@@ -53,7 +53,7 @@ def not_activated() -> dict[str, str]:
     """The environment of a shell in which the virtual environment is not activated."""
     programs = str(Path(sys.executable).parent)
     path = [each for each in os.environ["PATH"].split(os.pathsep) if each != programs]
-    # Spark's variables are of a session that other tests have started, such as one of Spark Connect.
+    # Spark's variables belong to a session that other tests have started, such as one of Spark Connect.
     left_out = ("PYSPARK_", "SPARK_", "VIRTUAL_ENV", "PYTHONPATH")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     return {**kept, "PATH": os.pathsep.join(path)}

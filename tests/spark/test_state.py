@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from confluent_kafka import Producer
@@ -55,7 +57,7 @@ def test_state_survives_a_restart(
     for _ in range(2):
         for key in ("a", "b", "a"):
             producer.produce("in", b"", key=key)
-        assert producer.flush(10) == 0
+        assert producer.flush(PATIENCE) == 0
         writer.start().awaitTermination()
     spark.conf.unset(_PROVIDER)
     found = {(record.key, record.value) for record in kafka_broker.records("out")}

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.2 is not installed")
 
 from confluent_kafka import Producer
@@ -23,12 +25,6 @@ from krammar.spark.errors import BrokerError, DataLossError, OptionError, SparkS
 from krammar.spark.kafka.stream import choice, planned_rows, small
 from krammar.spark.kafka.stream.reader import PlainStreamReader
 from tests.spark.stream_support import Checkpoint, Query, by_partition, given, produce, records
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker.start() as broker:
-        yield broker
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +260,7 @@ def test_beginning(broker: Broker, client: Client, options: dict[str, Any], firs
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         for number in range(10):
             producer.produce("began", b"v", partition=0, timestamp=1_700_000_000_000 + number)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
         client.admin.delete_records({("began", 0): 2})
     with Query(broker, subscribe="began", **options) as query:
         assert query.reader.initialOffset() == {"began": {"0": first}}
@@ -433,7 +429,7 @@ def test_transactions(broker: Broker, topic: str) -> None:
         producer.begin_transaction()
         for _ in range(3):
             producer.produce(topic, b"v", partition=0)
-        producer.flush(30)
+        producer.flush(PATIENCE)
         step()
         producer.commit_transaction(30) if commit else producer.abort_transaction(30)
         step()
@@ -704,7 +700,7 @@ def test_one_client_over_restarts_of_the_broker(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(query.rest)
         with Broker.start(data_dir=tmp_path, port=port) as broker:
-            assert waiting.result(60) == []
+            assert waiting.result(PATIENCE) == []
             produce(broker, "calm", {0: 2})
             assert query.rest() == records("calm", 0, range(2, 4))
         assert query.reader.client is kept

@@ -1,14 +1,15 @@
-"""Streaming queries of Spark: restarts, failures, triggers, and what progress tells."""
+"""Streaming queries of Spark: restarts, failures, triggers, and the progress report."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.waiting import PATIENCE
 
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
@@ -28,19 +29,8 @@ needs_limits = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker.start() as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
-def client(broker: Broker) -> Iterator[Client]:
-    with Client(str(broker.bootstrap_servers)) as client:
-        yield client
-
-
 def stream(spark: SparkSession, broker: Broker, **options: object) -> DataFrame:
+    """Read a broker's topics as a stream."""
     return spark.readStream.format("krammar").options(**given(broker, options)).load()
 
 
@@ -127,7 +117,7 @@ def test_restarts_and_failures_at_every_batch(
             producer.produce("once", value.encode(), partition=partition)
             produced.append([partition, counts[partition], value])
             counts[partition] += 1
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
 
     (tmp_path / "out").mkdir()
     sink = Sink(tmp_path / "out")
@@ -170,7 +160,7 @@ def test_a_running_query(
     try:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         producer.produce("run-a", None, b"key", partition=0, headers=[("h", b"1"), ("h", None)])
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
         query.processAllAvailable()  # one record is not enough
         assert sum(progress.numInputRows for progress in query.recentProgress) == 0
         client.admin.create_partitions("run-a", 2)

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 import pyarrow as pa
@@ -38,7 +40,6 @@ from tests.spark.support import fails, started
 pytestmark = pytest.mark.usefixtures("spark")
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-PATIENCE = 60
 HEADERS = "array<struct<key: string, value: binary>>"
 
 
@@ -47,12 +48,6 @@ class Message(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes | None]] | None
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker.start() as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -292,7 +287,7 @@ def test_what_was_read_is_written(spark: SparkSession, broker: Broker, topic: st
         .option("includeHeaders", "true")
         .load()
     )
-    # partition is a column of both; topic, offset and timestamp are not taken over.
+    # Both have the column partition; topic, offset and timestamp are not copied.
     save(frame, broker, topic=topic)
     assert messages(broker, topic) == messages(broker, source)
 

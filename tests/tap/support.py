@@ -21,17 +21,12 @@ from krammar.tap.observer import Observer
 from krammar.tap.proxy import Route, Tap
 from krammar.wire.connection import ClientConnection, RequestReceived, ServerConnection
 from krammar.wire.package import package_of
-
-# Far above what anything here takes: it only keeps a broken test from hanging.
-PATIENCE = 60
+from tests.support.waiting import PATIENCE
 
 
 def inspector() -> Inspector:
+    """Return an inspector of a Kafka conversation."""
     return Inspector(package_of(kafka_wire), 1)
-
-
-def framed(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
 
 
 class Recorder(Observer):
@@ -193,6 +188,7 @@ class Upstream:
 
 @contextmanager
 def upstream(handle: Callable[[socket.socket], None]) -> Iterator[Upstream]:
+    """Run a server whose connections a function handles."""
     server = Upstream(handle)
     try:
         yield server

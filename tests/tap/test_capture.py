@@ -61,6 +61,7 @@ def conversation() -> list[Frame]:
 
 
 def write(path: Path) -> list[Frame]:
+    """Write a capture of a conversation, and return its frames."""
     frames = conversation()
     writer = CaptureWriter(path)
     writer.opened(5, 1, "127.0.0.1:1", "[::1]:2")

@@ -18,7 +18,8 @@ from krammar.tap.capture import Capture, CaptureWriter, replay
 from krammar.tap.inspector import Frame, Status
 from krammar.tap.summary import Summary
 from krammar.wire.package import package_of
-from tests.tap.support import PATIENCE, Recorder, TapThread
+from tests.support.waiting import PATIENCE
+from tests.tap.support import Recorder, TapThread
 
 LOG = logging.getLogger("tests.tap.librdkafka")
 LOG.propagate = False

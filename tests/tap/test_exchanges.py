@@ -29,6 +29,7 @@ MS = 1_000_000
 
 
 def beat(number: int = 1, error: int = 0) -> list[Frame]:
+    """Return the frames of a Heartbeat and its response."""
     seen = inspector()
     asking = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
     return [
@@ -38,6 +39,7 @@ def beat(number: int = 1, error: int = 0) -> list[Frame]:
 
 
 def asking(topic: str, number: int = 7) -> Frame:
+    """Return the frame of a Metadata request."""
     message = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)])
     return inspector().request(request(message, 12, number), 20 * MS)
 

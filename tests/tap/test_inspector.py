@@ -30,6 +30,7 @@ from tests.tap.support import inspector
 
 
 def request(message: Any, version: int, correlation_id: int = 1) -> bytes:
+    """Encode a request with its header."""
     header = RequestHeader(
         request_api_key=message.api_key,
         request_api_version=version,
@@ -41,6 +42,7 @@ def request(message: Any, version: int, correlation_id: int = 1) -> bytes:
 
 
 def response(message: Any, version: int, correlation_id: int = 1) -> bytes:
+    """Encode a response with its header."""
     headers = kafka_wire.header_versions(message.api_key, version)
     header = ResponseHeader(correlation_id=correlation_id)
     return bytes(header.encode(headers.response) + message.encode(version))

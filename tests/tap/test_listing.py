@@ -63,6 +63,7 @@ def metadata(*topics: str) -> Frame:
 
 
 def produce() -> ProduceRequest:
+    """Build a Produce request for two partitions."""
     partitions = [
         ProduceRequest.PartitionProduceData(index=index, records=b"x" * 700) for index in (0, 2)
     ]

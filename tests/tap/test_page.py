@@ -18,7 +18,8 @@ from krammar.tap.exchanges import EVERYTHING, Filter
 from krammar.tap.export import write_html
 from krammar.tap.inspector import Frame
 from krammar.tap.page import block, page, parts
-from tests.tap.support import PATIENCE, inspector, invoke
+from tests.support.waiting import PATIENCE
+from tests.tap.support import inspector, invoke
 from tests.tap.test_exchanges import asking, beat
 from tests.tap.test_inspector import request, response
 from tests.tap.test_pcap import talk

@@ -22,6 +22,7 @@ from krammar.tap.export import write_pcap
 from krammar.tap.inspector import Frame, Inspector
 from krammar.wire.batches import Record, encode_batch
 from krammar.wire.package import package_of
+from tests.support.waiting import PATIENCE
 from tests.tap.support import inspector, invoke
 from tests.tap.test_capture import write
 from tests.tap.test_inspector import request, response
@@ -42,7 +43,7 @@ def tshark(path: Path, *fields: str, show: str = "", port: int = 9092) -> list[l
     command += ["-Y", show] if show else []
     for field in fields:
         command += ["-e", field]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert "damaged" not in done.stderr, done.stderr
     return [line.split("|") for line in done.stdout.splitlines()]
 
@@ -60,6 +61,7 @@ def exported(folder: Path, frames: list[Frame], client: str, broker: str, **opti
 
 
 def talk(size: int) -> list[Frame]:
+    """Return the frames of a Produce request with records of some size, and its response."""
     seen = inspector()
     message = ProduceRequest(
         acks=1,

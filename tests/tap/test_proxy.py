@@ -18,16 +18,9 @@ from krammar.tap.inspector import Frame, Status
 from krammar.tap.observer import Observer
 from krammar.tap.proxy import Route, TapError
 from krammar.wire.connection import ResponseReceived
-from tests.tap.support import (
-    PATIENCE,
-    Client,
-    Recorder,
-    TapThread,
-    Upstream,
-    broker,
-    framed,
-    upstream,
-)
+from tests.support.frames import framed
+from tests.support.waiting import PATIENCE
+from tests.tap.support import Client, Recorder, TapThread, Upstream, broker, upstream
 from tests.tap.test_inspector import request, response
 
 # A correlation id, and bytes that are not a valid body.
@@ -93,6 +86,7 @@ def test_several_bootstrap_addresses() -> None:
         upstream(broker) as two,
         TapThread(one.address, two.address) as tap,
     ):
+        assert len(tap.listening) == 2
         for route in tap.listening:
             with Client(route.listen) as client:
                 event = client.ask(MetadataRequest(topics=[]), 12)

@@ -31,7 +31,8 @@ from krammar.tap.proxy import TapError
 from krammar.tap.server import PageServer
 from krammar.wire.package import package_of
 from tests.cli.test_tap import started, talk
-from tests.tap.support import PATIENCE, broker, inspector, invoke, upstream
+from tests.support.waiting import PATIENCE
+from tests.tap.support import broker, inspector, invoke, upstream
 from tests.tap.test_exchanges import asking, beat
 from tests.tap.test_inspector import request, response
 
@@ -39,6 +40,7 @@ PACKAGE = package_of(kafka_wire)
 
 
 def feeding(**options: Any) -> tuple[Feed, Exchanges]:
+    """Return a feed, and the exchanges that fill it."""
     feed = Feed(PACKAGE, **options)
     return feed, Exchanges(Describer(PACKAGE), feed.ended, feed.begun)
 
@@ -92,6 +94,7 @@ class Served:
 
 @contextmanager
 def served(feed: Feed, host: str = "127.0.0.1") -> Iterator[Served]:
+    """Serve the page of a feed."""
     server = Served(feed, host)
     try:
         yield server

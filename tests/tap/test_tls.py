@@ -15,6 +15,7 @@ from krammar.proxy.brokers import Brokers
 from krammar.proxy.clients import Clients
 from krammar.testing import KafkaBroker
 from tests.proxy.test_tls import Certificates, confluent, to
+from tests.support.waiting import PATIENCE
 from tests.tap.support import TapThread
 
 
@@ -50,9 +51,9 @@ def test_the_command(tmp_path: Path) -> None:
             assert process.stderr is not None
             place = process.stderr.readline().split()[2]
             admin = AdminClient({"bootstrap.servers": place, **files.own})
-            assert "orders" in admin.list_topics(timeout=30).topics
+            assert "orders" in admin.list_topics(timeout=PATIENCE).topics
             process.terminate()
-            out, _ = process.communicate(timeout=30)
+            out, _ = process.communicate(timeout=PATIENCE)
     assert "Metadata" in out
 
 
@@ -76,7 +77,7 @@ def test_bad_settings(text: str, message: str, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         env=os.environ | {"COLUMNS": "200"},
     )
     assert (found.returncode, message in found.stderr) == (2, True), found.stderr

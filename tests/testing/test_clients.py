@@ -15,7 +15,7 @@ from krammar.client import Client
 from krammar.client.errors import ClientError
 from krammar.testing import ClientSettings, KafkaBroker
 from krammar.util import extras
-from tests.broker.support import PATIENCE
+from tests.support.waiting import PATIENCE
 
 
 def produce_with_all(clients: ClientSettings) -> None:

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer
 
 from krammar.broker import ConfigError
 from krammar.testing import KafkaBroker, KafkaCluster
-from tests.broker.support import PATIENCE
+from tests.support.waiting import PATIENCE
 
 
 def test_answers_survive_a_node() -> None:

@@ -13,7 +13,8 @@ from kafka_wire import ErrorCode, JoinGroupRequest, SyncGroupRequest
 
 from krammar.broker.slices import finish
 from krammar.testing import Group, KafkaBroker, Member, NotInTime, Record
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture

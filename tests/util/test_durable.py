@@ -1,4 +1,4 @@
-"""Durable writes: what is forced to the disk, in which order, and what is left after an error."""
+"""Durable writes: which files are forced to the disk, in which order, and which remain after an error."""
 
 from __future__ import annotations
 

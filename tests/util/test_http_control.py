@@ -14,6 +14,7 @@ import pytest
 from krammar.util import http_server
 from krammar.util.http_control import MAX_BODY, HttpControl, Reply
 from krammar.util.http_server import MAX_CONNECTIONS
+from tests.support.waiting import PATIENCE
 from tests.util.test_http_page import Address, ask
 
 
@@ -30,7 +31,7 @@ def serve(
                 f"Authorization: Bearer {control.token}\r\n",
             )
         finally:
-            await asyncio.wait_for(control.close(), 10)
+            await asyncio.wait_for(control.close(), PATIENCE)
 
     asyncio.run(run())
 
@@ -96,18 +97,18 @@ def test_a_body_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_clients_without_the_token_cut_no_command_off() -> None:
-    """The command goes on while more connections come than the server accepts."""
+    """The command continues while more connections arrive than the server accepts."""
     started, go_on = threading.Event(), threading.Event()
 
     def command(method: str, path: str, body: str) -> Reply:
         started.set()
-        return Reply(200, go_on.wait(10))
+        return Reply(200, go_on.wait(PATIENCE))
 
     async def test(address: Address, login: str) -> None:
         answer = asyncio.ensure_future(ask(address, f"POST / HTTP/1.1\r\n{login}\r\n"))
-        assert await asyncio.to_thread(started.wait, 10)
+        assert await asyncio.to_thread(started.wait, PATIENCE)
         others = [await asyncio.open_connection(*address) for _ in range(2 * MAX_CONNECTIONS)]
-        assert await asyncio.wait_for(others[0][0].read(), 10) == b""
+        assert await asyncio.wait_for(others[0][0].read(), PATIENCE) == b""
         go_on.set()
         assert parsed(await answer) == (200, True)
         for _, writer in others:

@@ -10,6 +10,7 @@ import pytest
 from krammar.util import http_page, http_server
 from krammar.util.http_page import HttpPage
 from krammar.util.http_server import MAX_CONNECTIONS, MAX_HEAD
+from tests.support.waiting import PATIENCE
 
 Address = tuple[str, int]
 
@@ -24,16 +25,17 @@ def serve(test: Callable[[Address], Awaitable[None]], content: str = "content\n"
         try:
             await test(address)
         finally:
-            await asyncio.wait_for(listener.close(), 10)
+            await asyncio.wait_for(listener.close(), PATIENCE)
 
     asyncio.run(run())
 
 
 async def ask(address: Address, request: str) -> str:
+    """Send a request, and return the whole response; empty if the connection was cut."""
     reader, writer = await asyncio.open_connection(*address)
     try:
         writer.write(request.encode())
-        return (await asyncio.wait_for(reader.read(), 10)).decode()
+        return (await asyncio.wait_for(reader.read(), PATIENCE)).decode()
     except ConnectionError:
         return ""
     finally:
@@ -74,7 +76,7 @@ def test_silent_clients_keep_nobody_out() -> None:
         silent = [await asyncio.open_connection(*address) for _ in range(3 * MAX_CONNECTIONS)]
         assert (await ask(address, "GET /metrics HTTP/1.0\r\n\r\n")).endswith("content\n")
         # The oldest connections were closed.
-        assert await asyncio.wait_for(silent[0][0].read(), 10) == b""
+        assert await asyncio.wait_for(silent[0][0].read(), PATIENCE) == b""
         for _, writer in silent:
             writer.close()
 

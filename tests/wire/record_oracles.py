@@ -74,6 +74,7 @@ def peer_write(
 
 
 def peer_write_legacy(peer: str, magic: int, rows: Sequence[Row], codec: int) -> bytes:
+    """Write a message set with another implementation."""
     builder: Any = (KafkaPythonLegacyBuilder if peer == "kafka-python" else AiokafkaLegacyBuilder)(
         magic, codec, 1 << 30
     )
@@ -126,10 +127,12 @@ def peer_header(peer: str, data: bytes) -> dict[str, Any]:
 
 
 def row(record: Record) -> Row:
+    """Return a record as the tuple that all implementations are compared by."""
     return (record.offset, record.timestamp, record.key, record.value, record.headers)
 
 
 def our_read(data: bytes) -> list[Row]:
+    """Read records with krammar."""
     return [row(record) for batch in read_batches(data) for record in batch.records()]
 
 

@@ -18,12 +18,11 @@ from kafka import codec as kafka_codec
 
 from krammar.wire.batches.compression import (
     Compression,
-    _lz4_bound,
-    _xxh32,
-    _zstd_bound,
     compress,
     decompress,
 )
+from krammar.wire.batches.lz4_frames import _xxh32, lz4_bound
+from krammar.wire.batches.zstd_frames import zstd_bound
 from krammar.wire.errors import DecodeError, EncodeError
 
 CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
@@ -149,7 +148,7 @@ def test_lz4_frames(
         )
         assert decompress(frame, Compression.LZ4) == data
         assert decompress(frame + frame, Compression.LZ4) == data * 2
-        assert len(data) <= _lz4_bound(memoryview(frame)) <= len(data) + (4 << 20)
+        assert len(data) <= lz4_bound(memoryview(frame)) <= len(data) + (4 << 20)
 
 
 def test_lz4_of_old_kafka() -> None:
@@ -194,7 +193,7 @@ def test_zstd_frames(checksum: bool, content_size: bool, level: int) -> None:
             assert decompress(frame, Compression.ZSTD) == data
             assert decompress(frame + frame, Compression.ZSTD) == data * 2
             assert decompress(skippable + frame, Compression.ZSTD) == data
-            bound = _zstd_bound(memoryview(frame))
+            bound = zstd_bound(memoryview(frame))
             assert len(data) <= bound <= 4 * len(data) + (128 << 10)
             if frame is not streamed and content_size:
                 assert bound == len(data)
@@ -255,15 +254,14 @@ def test_many_empty_members() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_truncation(codec: Compression) -> None:
     compressed = compress(text(3000), codec)
+    accepted = {}
     for size in range(len(compressed)):
         try:
-            data = decompress(compressed[:size], codec)
+            accepted[size] = decompress(compressed[:size], codec)
         except DecodeError:
             continue
-        # Blocks of snappy have no end mark: without the last of them there is less.
-        assert codec == Compression.SNAPPY
-        assert size == 16
-        assert data == b""
+    # Blocks of snappy have no end mark: without the last of them there is less.
+    assert accepted == ({16: b""} if codec == Compression.SNAPPY else {})
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -41,6 +41,7 @@ from krammar.wire.errors import (
     UnsupportedVersionError,
 )
 from krammar.wire.framing import FrameError, FrameReader, join_frame
+from tests.support.frames import framed
 
 
 def metadata(*topics: str) -> MetadataRequest:
@@ -64,12 +65,8 @@ def one(connection: ServerConnection, data: bytes) -> RequestReceived | InvalidR
     return event
 
 
-def frame(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
-
-
 def raw_request(key: int, version: int, correlation_id: int = 7, rest: bytes = b"") -> bytes:
-    return frame(
+    return framed(
         key.to_bytes(2, "big", signed=True)
         + version.to_bytes(2, "big", signed=True)
         + correlation_id.to_bytes(4, "big", signed=True)
@@ -105,7 +102,7 @@ def test_both_sides_against_each_other(piece: int) -> None:
     assert [(e.request, e.version) for e in received] == requests
     # Header version 0, of ControlledShutdown v0 alone, has no client id.
     assert [e.header.client_id for e in received] == ["tester"] * 4 + [""]
-    assert b"".join(frame(event.frame) for event in received) == stream
+    assert b"".join(framed(event.frame) for event in received) == stream
     assert server.unanswered == 5
 
     back = b"".join(
@@ -210,7 +207,7 @@ def test_a_claimed_length_allocates_nothing() -> None:
 def test_frames_of_any_size_from_pieces_of_any_size() -> None:
     rng = random.Random(5)
     frames = [rng.randbytes(rng.choice((0, 1, 5, 100, 5000, 70_000))) for _ in range(200)]
-    stream = b"".join(map(frame, frames))
+    stream = b"".join(map(framed, frames))
     reader = FrameReader()
     found = []
     pos = 0
@@ -234,7 +231,7 @@ def test_frames_received_in_any_way() -> None:
     rng = random.Random(6)
     sizes = (0, 1, 5, 100, 5000, 16_000, 33_000, 70_000, 300_000, 3_000_000)
     frames = [rng.randbytes(rng.choice(sizes)) for _ in range(150)]
-    stream = memoryview(b"".join(map(frame, frames)))
+    stream = memoryview(b"".join(map(framed, frames)))
     reader = FrameReader()
     scratch = memoryview(bytearray(65_536))
     found = []
@@ -325,7 +322,7 @@ def test_frames_too_short_for_a_header(
     body: bytes, known: tuple[int | None, int | None, int | None]
 ) -> None:
     server = ServerConnection(kafka_wire)
-    event = one(server, frame(body))
+    event = one(server, framed(body))
     assert isinstance(event, InvalidRequest)
     assert isinstance(event.error, HeaderError)
     assert (event.api_key, event.version, event.correlation_id) == known
@@ -473,7 +470,7 @@ def test_a_client_reads_that_answer(version: int) -> None:
     client = ClientConnection(kafka_wire)
     client.send_request(ApiVersionsRequest(), version)
     body = unsupported_version_response(kafka_wire, [18])
-    client.receive_data(frame(b"\0\0\0\0" + body.encode(0)))
+    client.receive_data(framed(b"\0\0\0\0" + body.encode(0)))
     event = client.next_event()
     assert isinstance(event, ResponseReceived)
     assert event.version == 0
@@ -484,24 +481,24 @@ def test_a_client_reads_that_answer(version: int) -> None:
 def test_a_broken_api_versions_response_is_not_taken_for_it() -> None:
     client = ClientConnection(kafka_wire)
     client.send_request(ApiVersionsRequest(), 3)
-    client.receive_data(frame(b"\0\0\0\0\0\x23\0\0\0\x02\0\x12"))
+    client.receive_data(framed(b"\0\0\0\0\0\x23\0\0\0\x02\0\x12"))
     with pytest.raises(ResponseError, match="ApiVersionsResponse v3: api_keys: null"):
         client.next_event()
 
 
 def test_responses_to_nothing() -> None:
     client = ClientConnection(kafka_wire)
-    client.receive_data(frame(b"\0\0\0\x09abc"))
+    client.receive_data(framed(b"\0\0\0\x09abc"))
     with pytest.raises(CorrelationError, match="9, but no request is waiting"):
         client.next_event()
     client = ClientConnection(kafka_wire)
     client.send_request(metadata("a"), 9)
-    client.receive_data(frame(b"\0\0\0\x09abc"))
+    client.receive_data(framed(b"\0\0\0\x09abc"))
     with pytest.raises(CorrelationError, match="9, which is not waiting; 0 must be answered first"):
         client.next_event()
     client = ClientConnection(kafka_wire)
     client.send_request(metadata("a"), 9)
-    client.receive_data(frame(b"\0\0"))
+    client.receive_data(framed(b"\0\0"))
     with pytest.raises(CorrelationError, match="a response of 2 bytes is too short"):
         client.next_event()
 
@@ -514,7 +511,7 @@ def test_a_broken_response_says_where_and_the_connection_goes_on() -> None:
     assert isinstance(first, RequestReceived)
     assert isinstance(second, RequestReceived)
     good = server.send_response(first, brokers(3))
-    client.receive_data(frame(good[4:-1]))
+    client.receive_data(framed(good[4:-1]))
     with pytest.raises(ResponseError) as caught:
         client.next_event()
     error = caught.value

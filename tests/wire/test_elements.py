@@ -60,6 +60,7 @@ def offset_commit(number: int) -> OffsetCommitRequest:
     ],
 )
 def test_the_limit_is_exact(request_of: Callable[[int], Any], versions: range) -> None:
+    assert versions
     for version in versions:
         data = frame(request_of(150), version)
         assert len(data) > 300

@@ -93,7 +93,7 @@ def test_the_messages_written_here_are_the_peers() -> None:
 def test_reads_what_peers_write(peer: str, magic: int, codec: int, rows: list[Row]) -> None:
     data = peer_write_legacy(peer, magic, rows, codec)
     if codec:
-        # A wrapper as a broker appends it: the offset is that of the last message inside.
+        # A wrapper as a broker appends it: its offset is the offset of the last inner message.
         data = patch_legacy(data, offset=rows[-1][0])
     expected = [
         (offset, timestamp if magic else -1, key, value, [])

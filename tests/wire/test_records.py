@@ -274,6 +274,7 @@ def test_memoryviews_of_other_items() -> None:
 
 def test_partial_batch_at_the_end_is_left_out() -> None:
     first, second = sample(3), sample(5)
+    assert len(second) > 61
     for size in range(len(second)):
         data = first + second[:size]
         assert len(list(read_batches(data))) == 1
@@ -287,7 +288,7 @@ def test_partial_batch_at_the_end_is_left_out() -> None:
 
 
 def test_batch_without_records() -> None:
-    """Compaction keeps the header of a batch, for the producer's sequence, when no record is left."""
+    """Compaction keeps the header of a batch without records, for the producer's sequence."""
     data = encode_batch(
         [],
         base_offset=40,
@@ -411,6 +412,7 @@ def test_crc32c_is_computed_in_c() -> None:
 
 def test_wrong_crc() -> None:
     good = sample(4)
+    assert len(good) > 61
     for position in range(21, len(good)):
         data = bytearray(good)
         data[position] ^= 1 << position % 8

@@ -236,7 +236,7 @@ def test_a_versioned_struct_validates_by_its_own_version() -> None:
 
 
 def test_a_request_is_no_response() -> None:
-    """Neither its bytes nor the object, though the layout may have only fields that it has."""
+    """Its bytes and the object are refused, although the layout has only fields that it has too."""
     request = kafka_wire.MetadataRequest(topics=[kafka_wire.MetadataRequest.Topic(name="orders")])
     layout = kafka_wire.layout(kafka_wire.MetadataResponse, 12)
     with pytest.raises(DecodeError, match=r"^MetadataResponse v12: "):

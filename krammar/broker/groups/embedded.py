@@ -59,6 +59,6 @@ def places_by_name(assigned: Iterable[Any], cluster: ClusterMetadata) -> set[Pla
 
 
 def _as_version(data: bytes, newest: int) -> bytes:
-    """Replace the version of a consumer's data if it is newer than ``newest``, whose layout begins like it."""
+    """Lower the version of a consumer's data to ``newest`` if it is higher; newer layouts begin like that one."""
     version = newest.to_bytes(2, "big")
     return data if data[:2] <= version else version + data[2:]

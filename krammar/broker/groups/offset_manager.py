@@ -63,7 +63,7 @@ class OffsetManager:
         version: int,
         batch: bytes,
     ) -> None:
-        """Store offsets, which ``encode`` has built a batch of; those of a transaction wait for its end.
+        """Store offsets, from which ``encode`` has built a batch. Offsets of a transaction wait for its end.
 
         Args:
             offsets: as for ``Shard.commit``

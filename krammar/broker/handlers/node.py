@@ -72,7 +72,7 @@ class NodeHandlers:
     ) -> Steps[kw.DescribeLogDirsResponse]:
         """Describe the log folders (KIP-113), with sizes in bytes. Unknown partitions are skipped.
 
-        As in Kafka, a folder whose disk has failed has an error, and offline partitions are skipped. The others of such
+        As in Kafka, a folder whose disk has failed has an error, and its offline partitions are skipped. The others of such
         a folder remain online here, and are described.
         """
         wanted: dict[str, set[int]] | None = None

@@ -64,7 +64,7 @@ class Flushing(Thread):
         return bool(self.logs) or not all(folder.is_written for folder in self._folders)
 
     def run(self) -> None:
-        # The checkpoints of the previous flush: those of this one are only known when it has finished.
+        # The checkpoints of the previous flush; the ones of this flush are known after it has finished.
         try:
             for folder in self._folders:
                 folder.write_all()

@@ -72,7 +72,7 @@ class LogManager:
 
     @property
     def lost_power(self) -> bool:
-        """Whether a power cut can have taken acknowledged records, and nobody has called ``repaired`` since."""
+        """Whether a power cut may have lost acknowledged records, and ``repaired`` was not called since."""
         return any(folder.lost_power for folder in self.folders)
 
     def repaired(self) -> None:

@@ -4,7 +4,7 @@ Without ``--fsync always``, a power cut can lose the end of `__transaction_state
 and markers of those transactions. The next marker of the same producer would then commit records whose transaction is
 lost, and a new producer with the same epoch would be refused, or its records dropped as duplicates.
 
-A producer that outlives the power cut does not know what is lost, so ``fenced`` ends it. Kafka does not notice power cuts.
+A producer that survives the power cut does not know what is lost, so ``fenced`` ends it. Kafka does not notice power cuts.
 """
 
 from __future__ import annotations

@@ -255,7 +255,7 @@ class WiresharkBackend(TemplateBackend):
 
 
 def _batches() -> Iterator[LayoutTable]:
-    """The layouts of record batches and of what is in them."""
+    """The layouts of record batches and of their content."""
     protocol = compile_folder(Folder("kafka_wire", (_BATCHES,)), Diagnostics())
     for file in protocol.files:
         yield from map(layout_table, file.structs)

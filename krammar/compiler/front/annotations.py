@@ -143,8 +143,7 @@ def check_nullable(
 
 
 def check_entity(node: FieldNode, type_: ir.Type, report: Reporter) -> None:
-    while isinstance(type_, ir.Array):
-        type_ = type_.element
+    type_ = ir.innermost_type(type_)
     named = isinstance(type_, ir.Varint) or (isinstance(type_, ir.Text) and type_.kind == "string")
     if named or (isinstance(type_, ir.Primitive) and type_.is_integer):
         return

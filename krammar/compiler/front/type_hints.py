@@ -142,7 +142,7 @@ def explain(text: str) -> str:
 def similar_type(text: str, known: Iterable[str]) -> str:
     """Return the known type that an unknown one may mean, or an empty text.
 
-    A type of another size is none. A number that is no size, such as in ``int9``, is a mistake in typing.
+    Types of another size are not similar. A number that is not a size, such as in ``int9``, is a typing mistake.
     """
     if explain(text):
         return ""

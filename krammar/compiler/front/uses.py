@@ -68,7 +68,7 @@ class Uses:
         return files
 
     def _follow(self, package: PackageFiles, wanted: set[str] | None, trail: list[Path]) -> None:
-        """Add what the uses of ``package`` name: all names, or only those that are ``wanted``."""
+        """Add the definitions that the uses of ``package`` name: all of them, or only those in ``wanted``."""
         for use in package.uses:
             names = [name for name in use.names if wanted is None or name.text in wanted]
             if not names:

@@ -47,7 +47,7 @@ _FETCHED = (FetchResponse, ShareFetchResponse)
 
 
 class Deny(SeesLogins):
-    """Answers what it denies with Kafka's errors of authorization. The rest of a request passes.
+    """Answers denied parts of a request with Kafka's authorization errors. The rest of the request passes.
 
     Args:
         apis: names of APIs, such as ``CreateTopics``. Clients get CLUSTER_AUTHORIZATION_FAILED.

@@ -139,7 +139,7 @@ class Encrypt(ProduceFilter, FetchFilter):
             if record.value is not None:
                 nonce = bytes(nonces[at : at + NONCE])
                 record.value = seal(key.cipher, key.wrapped, VALUE, nonce, record.value, bound)
-            # A header of this name that is not encrypted would be taken for encrypted ones.
+            # A plain header with this name would look like encrypted headers.
             if record.headers and (
                 self._headers or any(name == HEADER for name, _ in record.headers)
             ):

@@ -51,7 +51,7 @@ class FetchFilter(Filter):
 
         Raises:
             Unreadable, DecodeError, EncodeError: the consumer must not get the batch.
-            TooMuch: the consumer has to ask for it again.
+            TooMuch: the consumer must ask for it again.
         """
         raise NotImplementedError
 
@@ -95,7 +95,7 @@ class FetchFilter(Filter):
                 if not batch.is_control and batch.records_count:
                     changed = await self.fetched(name, batch, exchange, allowance)
                 out.append(data[batch.position : end] if changed is None else changed)
-                batch = None  # an error from here on is not that of this batch
+                batch = None  # a later error is not about this batch
         except TooMuch:
             # A share consumer would take missing records for deleted ones. It gets none, and the lock on them expires.
             if not can_end_early:

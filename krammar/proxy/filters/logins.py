@@ -22,7 +22,7 @@ from krammar.proxy.interface import Close, Connection, Exchange, Filter, on
 _PLAIN, _OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 # client-first-message of RFC 5802 without channel binding: user and extensions.
 _FIRST = re.compile(r"n,(?:a=[^,]*)?,(?:m=[^,]*,)?n=([^,]+),r=[^,]+(.*)", re.DOTALL)
-# Kafka's extension for delegation tokens: the name is that of a token, and not of a user (KIP-48).
+# Kafka's extension for delegation tokens: the name belongs to a token, not to a user (KIP-48).
 _TOKEN = "tokenauth=true"
 _SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 # The first version of SaslHandshake after which SaslAuthenticate follows, instead of frames without headers.

@@ -1,6 +1,6 @@
 """The APIs that tenants may use, and the answers to those that they may not.
 
-It is a list of what is allowed: another API, and a version after the one here, is refused until someone has decided
+It is an allow list: other APIs, and versions after the ones here, are refused until someone has decided
 which of its fields name things of others.
 """
 

@@ -50,7 +50,7 @@ class Memory:
 class TenantCall:
     """A request of a tenant, and its response.
 
-    ``refused``  elements of the response for what the broker did not get to see
+    ``refused``  elements of the response for parts of the request that the broker did not receive
     ``kind``     protocol type of the group, or type of the coordinator
     """
 
@@ -66,7 +66,7 @@ class TenantCall:
 
 
 def _fetch(request: Any, call: TenantCall) -> Any:
-    request.replica_id = -1  # a follower would change what the leader knows of its replicas
+    request.replica_id = -1  # a follower's fetch would change the leader's view of its replicas
     request.replica_state = kw.FetchRequest.ReplicaState()
     session = request.session_id
     if session and call.memory.sessions.get((call.upstream, session)) != call.tenant.name:
@@ -309,7 +309,7 @@ def _renamed(partitions: list[Any], rename: Rename, owner: Tenant | None) -> lis
 
 
 def _tolerant(change: Callable[..., bytes], data: bytes, *arguments: Any) -> bytes:
-    """Change bytes; those that are not of consumers stay as they are."""
+    """Change the bytes of consumers; other bytes are unchanged."""
     try:
         return change(data, *arguments)
     except WireError:

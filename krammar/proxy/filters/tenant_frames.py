@@ -19,11 +19,11 @@ from krammar.wire.framing import PREFIX
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
 from krammar.wire.primitives import UVARINT, Malformed, uvarint
 
-# Numbers that are checked: a function decides whether the frame can go on.
+# Numbers that are checked: a function decides whether the frame can be passed on.
 CHECKED = ("replica_id", "session_id")
 
 # Arguments: a frame, the offset of its body, the prefix; functions that return whether a topic id is the tenant's,
-# and whether a number of ``CHECKED`` can go on. Returns the changed frame; None if it must be decoded.
+# and whether a number of ``CHECKED`` can be passed on. Returns the changed frame; None if it must be decoded.
 Change = Callable[
     [bytes, int, bytes, Callable[[bytes], bool], Callable[[str, int], bool]], bytes | None
 ]
@@ -65,7 +65,7 @@ def change_of(cls: Any, version: int) -> Change:
         try:
             return change(buf, pos, prefix, owned, allowed)
         except (IndexError, struct.error, Malformed):
-            return None  # decoding says what is wrong
+            return None  # decoding reports the error
 
     return checked
 

@@ -1,4 +1,4 @@
-"""Names of tenants: prefixes, and what is inside texts and regular expressions."""
+"""Names of tenants: prefixes, also inside texts and regular expressions."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ class Tenants(SeesLogins):
                 struct.topic_id = ids.stand_in(struct.topic_id)
 
     async def _name_topics(self, request: Any, exchange: Exchange, tenant: Tenant) -> Any:
-        """Name all topics of the tenant, because the broker fills pages with those of others otherwise."""
+        """Name all topics of the tenant; otherwise the broker fills pages with the topics of other tenants."""
         metadata = await exchange.send(MetadataRequest(topics=None))
         request.topics = [
             type(request).TopicRequest(name=topic.name)
@@ -279,7 +279,7 @@ class Tenants(SeesLogins):
         return patched
 
     def _allows(self, tenant: Tenant, connection: Connection, number: str, value: int) -> bool:
-        """Return whether a number in a request can go on."""
+        """Return whether a number in a request can be passed on."""
         if number == "replica_id":
             return value == -1
         return not value or (self._memory.sessions.get((connection.upstream, value)) == tenant.name)

@@ -18,7 +18,7 @@ from krammar.journal.uuids import NODE_MASK, VERSION_1, VERSION_MASK
 _CONTINUE, _ACK = Flags.CONTINUE_TXN.value, Flags.ACK_TXN.value
 
 
-class Span(NamedTuple):
+class CommittedSpan(NamedTuple):
     """A transaction: the messages of one producer with ``begin <= offset < end`` and
     ``floor < clock < ack``."""
 
@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class Part:
+class CommittedPart:
     """A part of a journal, and what its task must know about the rest.
 
     ``spans``  by producer: the transactions that overlap the part
@@ -41,7 +41,7 @@ class Part:
 
     begin: int
     end: int
-    spans: dict[int, list[Span]] = field(default_factory=dict)
+    spans: dict[int, list[CommittedSpan]] = field(default_factory=dict)
     seen: dict[int, int] = field(default_factory=dict)
     acked: dict[int, int] = field(default_factory=dict)
     free: bool = False
@@ -61,15 +61,15 @@ class Scan:
     """Collects the transactions of a journal, message by message; ``finish`` returns the parts."""
 
     def __init__(self, begin: int) -> None:
-        self.parts = [Part(begin, begin)]
+        self.parts = [CommittedPart(begin, begin)]
         self._producers: dict[int, _Producer] = {}
-        self._spans: list[tuple[int, Span]] = []
+        self._spans: list[tuple[int, CommittedSpan]] = []
         self._acked: dict[int, int] = {}
 
     def cut(self, offset: int) -> None:
         """Begin a new part at an offset."""
         self.parts[-1].end = offset
-        part = Part(offset, offset)
+        part = CommittedPart(offset, offset)
         part.seen = {node: p.latest for node, p in self._producers.items() if p.begin >= 0}
         self.parts.append(part)
         self._acked = {}
@@ -96,7 +96,7 @@ class Scan:
         before = self._acked.setdefault(node, p.last_ack)
         if flags == _ACK:
             if p.begin >= 0 and clock > p.last_ack:
-                self._spans.append((node, Span(p.begin, offset, p.last_ack, clock)))
+                self._spans.append((node, CommittedSpan(p.begin, offset, p.last_ack, clock)))
             p.last_ack = p.latest = clock
             p.begin = -1
             if not clock:  # the producer has ended
@@ -108,7 +108,7 @@ class Scan:
             p.last_ack = p.latest = clock
             p.begin = -1
 
-    def finish(self, end: int) -> list[Part]:
+    def finish(self, end: int) -> list[CommittedPart]:
         """Return the parts that have committed messages; ``end`` is the journal's end."""
         self.parts[-1].end = end
         spans = sorted(self._spans, key=lambda each: each[1].begin)
@@ -129,7 +129,7 @@ class Scan:
 class Filter:
     """Decides which messages of a part are committed. Messages are passed in the journal's order."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: CommittedPart) -> None:
         self._spans = {node: iter(spans) for node, spans in part.spans.items()}
         self._open = {node: next(spans) for node, spans in self._spans.items()}
         self._seen = dict(part.seen)

@@ -48,10 +48,10 @@ from krammar.journal import (
     append_intents,
 )
 from krammar.spark.errors import OptionError, SparkSourceError
-from krammar.spark.journal.intent_file import RowTotals, Stored, Write, hash_of
+from krammar.spark.journal.intent_file import RowTotals, StoredIntents, Write, hash_of
 from krammar.spark.journal.intent_folder import intent_folder
 from krammar.spark.journal.intents import IntentStore
-from krammar.spark.journal.places import Place
+from krammar.spark.journal.places import JournalPlace
 from krammar.spark.journal.repeated import check_repeated
 from krammar.spark.journal.rows_out import messages_of
 from krammar.spark.journal.task_rows import Published, RowCounter, RowPublisher
@@ -87,7 +87,7 @@ class JournalDelivery:
             SchemaError: a column is missing or has another type.
         """
         self.messages = messages_of(options, schema)
-        self.place = Place.of(options)
+        self.place = JournalPlace.of(options)
         settings = self.place.settings
         if settings is not None and not settings.enable_idempotence:
             # Otherwise records could be duplicated, reordered, or lost after their acknowledgement.
@@ -198,7 +198,7 @@ class JournalDelivery:
 
     def _commit_once(
         self, write: Write, intents: list[AckIntent], rows: RowTotals
-    ) -> Stored | None:
+    ) -> StoredIntents | None:
         """Commit a write and append its intents, unless it was committed before.
 
         Returns:
@@ -253,7 +253,7 @@ class JournalDelivery:
     def _write_of(self, published: Sequence[Published], batch_id: int | None) -> Write:
         return Write(published[0].writer, -1 if batch_id is None else batch_id)
 
-    def _append(self, stored: Stored) -> None:
+    def _append(self, stored: StoredIntents) -> None:
         """Append the intents of a committed write.
 
         Raises:

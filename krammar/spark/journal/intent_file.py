@@ -39,7 +39,7 @@ class RowTotals(NamedTuple):
     sum: bytes
 
 
-class Stored(NamedTuple):
+class StoredIntents(NamedTuple):
     """What is stored about a write.
 
     ``hash``      identifies the intents
@@ -64,7 +64,7 @@ def hash_of(intents: Iterable[AckIntent]) -> bytes:
     return sha256(encode_intents(intents)).digest()[:16]
 
 
-def write_intents(path: Path, stored: Stored) -> Path:
+def write_intents(path: Path, stored: StoredIntents) -> Path:
     """Write a new file durably; remove it if that fails."""
     data = wire.WriteIntents(
         version=1,
@@ -96,7 +96,7 @@ def write_intents(path: Path, stored: Stored) -> Path:
     return path
 
 
-def read_intents(path: Path) -> Stored:
+def read_intents(path: Path) -> StoredIntents:
     """Read a file.
 
     Raises:
@@ -114,7 +114,7 @@ def read_intents(path: Path) -> Stored:
             f"{path}: {error}. It records what was about to be committed, so nothing can be written without it:"
             " restore it, or name a new folder with the option intents"
         ) from None
-    return Stored(
+    return StoredIntents(
         Write(found.writer, found.batch),
         [AckIntent(one.journal, one.intent) for one in found.intents],
         RowTotals(found.rows.count, found.rows.sum),

@@ -35,7 +35,7 @@ from krammar.journal import AckIntent
 from krammar.spark.errors import SparkSourceError
 from krammar.spark.journal.intent_file import (
     RowTotals,
-    Stored,
+    StoredIntents,
     Write,
     hash_of,
     read_intents,
@@ -65,7 +65,7 @@ class IntentStore:
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
 
-    def last(self, write: Write) -> Stored | None:
+    def last(self, write: Write) -> StoredIntents | None:
         """Return what is stored about a batch write, or about the last committed micro-batch of a query.
 
         Raises:
@@ -78,7 +78,7 @@ class IntentStore:
         except FileNotFoundError:
             return None
 
-    def all(self) -> Iterator[Stored]:
+    def all(self) -> Iterator[StoredIntents]:
         """Yield all batch writes, and the last micro-batch of each query.
 
         Raises:
@@ -100,8 +100,12 @@ class IntentStore:
         return {stored.write.writer: stored.write.batch for stored in self.all()}
 
     def store(
-        self, write: Write, intents: Iterable[AckIntent], rows: RowTotals, last: Stored | None
-    ) -> Stored | None:
+        self,
+        write: Write,
+        intents: Iterable[AckIntent],
+        rows: RowTotals,
+        last: StoredIntents | None,
+    ) -> StoredIntents | None:
         """Commit a write durably.
 
         Args:
@@ -111,7 +115,7 @@ class IntentStore:
             What is stored now, or None if another driver was faster.
         """
         intents = list(intents)
-        made = Stored(write, intents, rows, hash_of(intents))
+        made = StoredIntents(write, intents, rows, hash_of(intents))
         if write.batch < 0:
             return self._store_once(made)
         if last is not None:
@@ -133,7 +137,7 @@ class IntentStore:
         sync(folder)
         return made
 
-    def _store_once(self, made: Stored) -> Stored | None:
+    def _store_once(self, made: StoredIntents) -> StoredIntents | None:
         path = self._place(made.write)
         self._make_parent()
         temporary = write_intents(_temporary(path), made)
@@ -154,7 +158,7 @@ class IntentStore:
             sync(self.folder)
         return made
 
-    def secure(self, stored: Stored) -> None:
+    def secure(self, stored: StoredIntents) -> None:
         """Force to the disk that a write is committed. Call it before its intents are appended.
 
         A driver may have been killed between committing and forcing it to the disk. If the next one appended the intents, a
@@ -163,7 +167,7 @@ class IntentStore:
         folder = self._place(stored.write)
         sync_all([*([folder] if stored.write.batch >= 0 else []), self.folder, self.folder.parent])
 
-    def appended(self, stored: Stored) -> None:
+    def appended(self, stored: StoredIntents) -> None:
         """Note that all intents of a write are in their journals."""
         path = self._path(stored)
         # Another driver may have removed the write's file or folder.
@@ -188,7 +192,7 @@ class IntentStore:
         """Remove the file of a batch write."""
         self._place(write).unlink(missing_ok=True)
 
-    def _last(self, folder: Path) -> Stored | None:
+    def _last(self, folder: Path) -> StoredIntents | None:
         before = None
         while True:
             token = _token(folder)
@@ -214,7 +218,7 @@ class IntentStore:
             writer = sha256(writer.encode()).hexdigest()
         return self.folder / (writer + (_FOLDER if write.batch >= 0 else f"-once{_SUFFIX}"))
 
-    def _path(self, stored: Stored) -> Path:
+    def _path(self, stored: StoredIntents) -> Path:
         place = self._place(stored.write)
         if stored.write.batch < 0:
             return place

@@ -39,7 +39,7 @@ _LINGER = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JournalPlace:
     """Where the journals of a query are. It is sent to the tasks.
 
     ``root``          the folder of journals in files, or None
@@ -52,7 +52,7 @@ class Place:
     content_type: str
 
     @classmethod
-    def of(cls, options: Options) -> Place:
+    def of(cls, options: Options) -> JournalPlace:
         """Read the place from options.
 
         Raises:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from krammar.spark.errors import SparkSourceError
-from krammar.spark.journal.intent_file import RowTotals, Stored, Write
+from krammar.spark.journal.intent_file import RowTotals, StoredIntents, Write
 
 _UNKNOWN = RowTotals(0, b"")
 
 
-def check_repeated(write: Write, rows: RowTotals, stored: Stored) -> None:
+def check_repeated(write: Write, rows: RowTotals, stored: StoredIntents) -> None:
     """Raise SparkSourceError if a write was committed with other rows."""
     committed = stored.rows_of(write.batch)
     if committed is None:

@@ -31,7 +31,7 @@ _ROWS = 4096
 _BYTES = 4 << 20
 
 
-def class_of(options: Options) -> type[Codec]:
+def read_class(options: Options) -> type[Codec]:
     """Return the class of the messages: that of the option ``decode``, or ``journal_wire.Row``.
 
     Raises:
@@ -69,7 +69,7 @@ def journal_schema(options: Options) -> StructType:
 
 
 def _typed(options: Options) -> Mapped | None:
-    return mapped_class(class_of(options)) if options.given("decode") else None
+    return mapped_class(read_class(options)) if options.given("decode") else None
 
 
 def batches(options: Options, envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:

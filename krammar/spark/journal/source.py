@@ -24,8 +24,14 @@ from krammar.journal import (
 from krammar.journal.journals import Frame, Reader
 from krammar.spark.errors import MalformedRecordError, MissingDataError, OptionError
 from krammar.spark.journal import rows_in
-from krammar.spark.journal.committed import Filter, Part, Scan
-from krammar.spark.journal.places import AnyJournals, Place, number_and_name, partitions, topic_of
+from krammar.spark.journal.committed import CommittedPart, Filter, Scan
+from krammar.spark.journal.places import (
+    AnyJournals,
+    JournalPlace,
+    number_and_name,
+    partitions,
+    topic_of,
+)
 from krammar.spark.journal.splits import boundary
 from krammar.spark.options import Options
 from krammar.spark.ranges import split
@@ -65,7 +71,7 @@ class Task:
     begin: int
     end: int
     whole: bool = True
-    part: Part | None = None
+    part: CommittedPart | None = None
     limit: int = 0
 
 
@@ -89,7 +95,7 @@ class JournalReader(DataSourceReader):
             OptionError: an option does not fit journals, or files, or topics.
         """
         self.options = options
-        self.place = Place.of(options)
+        self.place = JournalPlace.of(options)
         self.committed = (
             not options.given("kafka.isolation.level")
             or options["kafka.isolation.level"] == "read_committed"
@@ -97,7 +103,7 @@ class JournalReader(DataSourceReader):
         if options["mode"] == "PERMISSIVE" and options.given("mode"):
             raise OptionError("mode", "source=journal needs DROPMALFORMED or FAILFAST")
         self.strict = options["mode"] == "FAILFAST"
-        self.cls = rows_in.class_of(options)
+        self.cls = rows_in.read_class(options)
         if self.place.is_files:
             for name in ("contentType", "maxRecordsPerPartition"):
                 if options.given(name):

@@ -20,7 +20,7 @@ _HEADER = Format("<4sI")
 _CHUNK = 1 << 18
 # A magic word may also occur inside of a message. It counts as the beginning of a frame if a message follows it,
 # and after that frames without a gap, for this many bytes or up to the end of the file's frames. A message that
-# contains whole frames does not end where they end, unless somebody constructs it so.
+# contains whole frames does not end where they end, unless it is constructed to do so.
 VERIFIED = 1 << 20
 
 

@@ -19,7 +19,7 @@ _MOST = 4
 _IDLE_SECONDS = 60.0
 
 
-class Clients:
+class ClientPool:
     """Idle clients by their settings.
 
     A borrowed client belongs to one task. It is kept afterwards, unless the task failed or left requests
@@ -101,6 +101,6 @@ class Clients:
                 time.sleep(left)
 
 
-CLIENTS = Clients()
+CLIENTS = ClientPool()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=CLIENTS.reset_after_fork)

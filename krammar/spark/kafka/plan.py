@@ -163,7 +163,7 @@ def plan(
 class Ends:
     """The earliest and the latest offset of partitions.
 
-    With read_committed, the latest offset is that of the first open transaction. ``latest`` passes
+    With read_committed, the latest offset is the start of the first open transaction. ``latest`` passes
     latest offsets that the caller already knows.
     """
 

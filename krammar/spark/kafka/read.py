@@ -17,7 +17,7 @@ from krammar.client.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from krammar.spark.batches import MOST_ROWS, clip, to_arrow
+from krammar.spark.batches import MOST_ROWS, batches_to_arrow, clip
 from krammar.spark.kafka.plan import Task, deleted_topic
 from krammar.spark.loss import report_loss
 from krammar.spark.memory import reuse_freed_memory
@@ -115,7 +115,7 @@ def _decode(
 ) -> Iterator[pa.RecordBatch]:
     def arrow(batches: list[BatchHeader]) -> Iterator[pa.RecordBatch]:
         check = fetched.check_crcs
-        return to_arrow(
+        return batches_to_arrow(
             fetched.data, batches, rows=rows, check_crcs=check, with_headers=with_headers
         )
 

@@ -128,7 +128,7 @@ def _is_same_topic(client: Client, task: Task, fail: bool) -> bool:
     if task.topic_id == NO_ID:
         return True
     fetches_by_id = cluster.connections and all(
-        connection.has(FetchRequest, FETCH_BY_ID) for connection in cluster.connections
+        connection.versions.has(FetchRequest, FETCH_BY_ID) for connection in cluster.connections
     )
     if known is not None and known.topic_id == task.topic_id and fetches_by_id:
         return True

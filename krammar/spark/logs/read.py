@@ -10,7 +10,7 @@ import pyarrow as pa
 from krammar.logfiles.damage import UNFINISHED
 from krammar.logfiles.segment import Segment
 from krammar.logfiles.transactions import is_aborted
-from krammar.spark.batches import clip, to_arrow
+from krammar.spark.batches import batches_to_arrow, clip
 from krammar.spark.logs.plan import Task
 from krammar.spark.loss import report_loss
 from krammar.spark.memory import reuse_freed_memory
@@ -162,7 +162,7 @@ def _decode(segment: Segment, stretch: Stretch, fail: bool) -> Iterator[pa.Recor
 
 
 def _to_arrow(data: memoryview) -> Iterator[pa.RecordBatch]:
-    return to_arrow(bytes(data), _checked(data))
+    return batches_to_arrow(bytes(data), _checked(data))
 
 
 def _checked(data: memoryview) -> Iterator[BatchHeader]:

@@ -1,4 +1,4 @@
-"""The interface between writers and deliveries, and what a task reports."""
+"""The interface between writers and deliveries, and the report of a task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Written(WriterCommitMessage):
 Messages = Sequence[WriterCommitMessage | None]
 
 
-class Delivery(Protocol):
+class WriteDelivery(Protocol):
     """Writes rows to topics. The driver creates it and sends it to the tasks.
 
     Its methods raise SparkSourceError.

@@ -12,7 +12,7 @@ from krammar.spark.kafka.rows_out import OutColumns
 from krammar.spark.kafka.sink import AtLeastOnce
 from krammar.spark.option_table import Use
 from krammar.spark.options import Options
-from krammar.spark.writing.delivery import Delivery, Messages, Written
+from krammar.spark.writing.delivery import Messages, WriteDelivery, Written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +25,7 @@ def _check(options: Options, use: Use) -> None:
     options.check_use(use)
 
 
-def delivery_of(options: Options, schema: StructType, use: Use) -> Delivery:
+def delivery_of(options: Options, schema: StructType, use: Use) -> WriteDelivery:
     """Return the delivery that the options request.
 
     Raises:
@@ -47,7 +47,7 @@ def delivery_of(options: Options, schema: StructType, use: Use) -> Delivery:
 class KafkaWriter(DataSourceArrowWriter):
     """Writes the rows of ``df.write``."""
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: WriteDelivery) -> None:
         self.delivery = delivery
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -63,7 +63,7 @@ class KafkaWriter(DataSourceArrowWriter):
 class KafkaStreamWriter(DataSourceStreamArrowWriter):
     """Writes the rows of each micro-batch of ``df.writeStream``."""
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: WriteDelivery) -> None:
         self.delivery = delivery
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:

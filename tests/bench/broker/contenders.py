@@ -19,7 +19,7 @@ TANSU = "Tansu"
 
 
 class Ours(Krammar):
-    """With its bytecode compiled, as that of an installed package is."""
+    """Compile the bytecode, as an installed package has it."""
 
     def environment(self) -> dict[str, str]:
         found = super().environment()

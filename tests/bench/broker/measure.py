@@ -40,6 +40,7 @@ class Cell:
 
 
 def cells(*, quick: bool) -> list[Cell]:
+    """Return what is measured: each record size, codec and number of partitions."""
     counts = {100: 300_000, 1000: 80_000, 10_000: 8_000}
     return [
         Cell(size, codec, partitions, count // (10 if quick else 1))

@@ -63,6 +63,7 @@ class Topic:
 
 
 def topics(*, quick: bool) -> list[Topic]:
+    """Return the topics that the jobs read: each record size, compressed or not."""
     return [
         Topic(size, codec, count // (10 if quick else 1))
         for size, count in COUNTS.items()
@@ -245,7 +246,7 @@ class Jobs:
         return self.spark.read.parquet(str(self.folder / "parquet")).count()
 
     def stream(self, contender: str, topic: Topic) -> int:
-        """All that is there, in one micro-batch, given to nobody; and the number of rows it reported."""
+        """Read everything in one micro-batch without storing it, and return the number of rows that it reported."""
         self.made += 1
         place = self.folder / f"checkpoint-{self.made}"
         query = (

@@ -1,4 +1,4 @@
-"""A data source in Python that reads nothing: what Spark itself takes for any such source."""
+"""A data source in Python that reads nothing: it shows what Spark itself costs for any such source."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tests.broker.challenge.wire import NO_TAGS, compact_array, compact_string, 
 SEGMENT = "00000000000000000000.log"
 # The position of a batch's CRC, and of the first byte that it covers.
 CRC_AT, COVERED_FROM = 17, 21
-# Records of this time are not yet old enough to be deleted, nor their producers to be forgotten.
+# Records with this time are too new to be deleted, and their producers too new to be forgotten.
 NOW = time.time_ns() // 1_000_000
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 FEATURE_LEVEL_RECORD, TOPIC_RECORD, PARTITION_RECORD = 12, 2, 3

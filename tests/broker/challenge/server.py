@@ -14,9 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.ports import free_port
-
-START_LIMIT = 30.0
-STOP_LIMIT = 20.0
+from tests.support.waiting import PATIENCE
 
 
 def kraft_properties(
@@ -104,7 +102,7 @@ class BrokerProcess:
 
     def wait_ready(self) -> None:
         """Wait until the port accepts connections."""
-        deadline = time.monotonic() + START_LIMIT
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
@@ -133,13 +131,13 @@ class BrokerProcess:
         """Send SIGKILL, and wait until the process has ended."""
         assert self._process is not None
         self._process.kill()
-        self._process.wait(STOP_LIMIT)
+        self._process.wait(PATIENCE)
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
-        code = self.wait(STOP_LIMIT)
+        code = self.wait(PATIENCE)
         if code is None:
             self.kill()
             raise AssertionError(f"the broker does not stop:\n{self.log()}")

@@ -200,6 +200,7 @@ def test_a_request_byte_by_byte(connection: Connection) -> None:
 def test_many_connections_at_once(broker: BrokerProcess) -> None:
     connections = [Connection(broker.port) for _ in range(100)]
     try:
+        assert len(connections) == 100
         for turn in range(3):
             for number, connection in enumerate(connections):
                 connection.send(mixed(turn * 1000 + number))

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
+from tests.support.waiting import PATIENCE
+
 PRODUCE, FETCH, API_VERSIONS, DESCRIBE_TOPIC_PARTITIONS = 0, 1, 18, 75
 
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -25,7 +27,6 @@ NULL_CURSOR = b"\xff"
 NO_TAGS = b"\x00"
 # The authorized operations of a topic without ACLs: one bit per operation.
 ALL_TOPIC_OPERATIONS = 0x0DF8
-TIMEOUT = 20.0
 
 T = TypeVar("T")
 
@@ -34,6 +35,7 @@ T = TypeVar("T")
 
 
 def uvarint(value: int) -> bytes:
+    """Encode an unsigned varint."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -43,6 +45,7 @@ def uvarint(value: int) -> bytes:
 
 
 def compact_string(text: str) -> bytes:
+    """Encode a compact string."""
     data = text.encode()
     return uvarint(len(data) + 1) + data
 
@@ -52,6 +55,7 @@ def compact_bytes(data: bytes | None) -> bytes:
 
 
 def compact_array(items: Sequence[bytes]) -> bytes:
+    """Encode a compact array of encoded elements."""
     return uvarint(len(items) + 1) + b"".join(items)
 
 
@@ -76,6 +80,7 @@ def request_frame(
 
 
 def api_versions_body(version: int) -> bytes:
+    """Encode the body of an ApiVersions request."""
     if version < 3:
         return b""
     return compact_string("challenge") + compact_string("1.0") + NO_TAGS
@@ -473,7 +478,7 @@ class Connection:
     """A socket that sends frames and receives frames."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
         self._correlation_id = 1000
 
     def __enter__(self) -> Connection:
@@ -544,5 +549,6 @@ class Connection:
 
 
 def correlation_id(frame: bytes) -> int:
+    """Return the correlation id of a response frame without its length."""
     (number,) = struct.unpack_from(">i", frame)
     return int(number)

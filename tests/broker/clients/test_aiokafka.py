@@ -27,9 +27,8 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from krammar.broker import Broker, BrokerConfig
+from tests.support.waiting import PATIENCE
 
-# Seconds; far more than any operation here needs.
-LIMIT = 30.0
 T0 = TopicPartition("t", 0)
 
 
@@ -104,7 +103,7 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
         async def main() -> None:
             async with Broker(config) as broker, contextlib.AsyncExitStack() as stack:
-                async with asyncio.timeout(LIMIT):
+                async with asyncio.timeout(PATIENCE):
                     await test(Cluster(broker, stack), **arguments)
 
         asyncio.run(main())
@@ -449,7 +448,7 @@ async def test_a_member_that_crashes_is_replaced(cluster: Cluster) -> None:
         await group.wait(2, 2)
     finally:
         crashing.kill()
-        crashing.wait(LIMIT)
+        crashing.wait(PATIENCE)
     await group.wait(3, 3)
 
 

@@ -40,9 +40,8 @@ from confluent_kafka.admin import (
 )
 
 from krammar.testing import KafkaBroker as Broker
+from tests.support.waiting import PATIENCE, until
 
-# Far more than any operation here needs.
-LIMIT = 30.0
 # Short sessions, so that the death of a member is noticed soon.
 SHORT_SESSIONS = {"group.min.session.timeout.ms": "200"}
 
@@ -56,7 +55,7 @@ def admin(kafka_broker: Broker) -> AdminClient:
 
 def result(futures: Any) -> Any:
     """The result of an admin call with one future, or the results of all futures by key."""
-    found = {key: future.result(LIMIT) for key, future in futures.items()}
+    found = {key: future.result(PATIENCE) for key, future in futures.items()}
     return next(iter(found.values())) if len(found) == 1 else found
 
 
@@ -105,7 +104,7 @@ def deliver(
             on_delivery=lambda error, message: reports.append((error, message)),
             **options,
         )
-    assert to.flush(LIMIT) == 0
+    assert to.flush(PATIENCE) == 0
     assert [error for error, _ in reports] == [None] * len(values)
     return [message for _, message in reports]
 
@@ -113,7 +112,7 @@ def deliver(
 def read(source: Consumer, count: int) -> list[Message]:
     """The next ``count`` messages."""
     found: list[Message] = []
-    deadline = time.monotonic() + LIMIT
+    deadline = time.monotonic() + PATIENCE
     while len(found) < count:
         assert time.monotonic() < deadline, f"{len(found)} of {count} messages"
         for message in source.consume(count - len(found), 0.2):
@@ -130,43 +129,31 @@ def read_to_end(source: Consumer, topic: str, partition: int = 0) -> list[bytes 
     """All visible records of a partition. ``source`` needs ``enable_partition_eof``."""
     source.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
     found = []
-    deadline = time.monotonic() + LIMIT
-    while True:
-        assert time.monotonic() < deadline
-        message = source.poll(0.2)
-        if message is None:
-            continue
-        if message.error() is not None:
-            assert message.error().code() == KafkaError._PARTITION_EOF
-            return found
+    while (message := until(lambda: source.poll(0.2))).error() is None:
         found.append(message.value())
+    assert message.error().code() == KafkaError._PARTITION_EOF
+    return found
 
 
-def until(condition: Callable[[], bool], *polled: Consumer) -> list[Message]:
+def poll_until(condition: Callable[[], bool], *polled: Consumer) -> list[Message]:
     """Poll consumers in turn until a condition holds. Returns the messages."""
     found = []
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline
+
+    def poll() -> None:
         for one in polled:
             message = one.poll(0.02)
             if message is not None:
                 assert message.error() is None, message.error()
                 found.append(message)
+
+    until(condition, after=poll)
     return found
 
 
 def until_end(source: Consumer) -> None:
     """Polls until a partition has no more. ``source`` needs ``enable_partition_eof``."""
-    deadline = time.monotonic() + LIMIT
-    while True:
-        assert time.monotonic() < deadline
-        message = source.poll(0.2)
-        if message is not None:
-            assert message.error() is not None and (
-                message.error().code() == KafkaError._PARTITION_EOF
-            )
-            return
+    error = until(lambda: source.poll(0.2)).error()
+    assert error is not None and error.code() == KafkaError._PARTITION_EOF
 
 
 # --- produce and consume
@@ -199,7 +186,7 @@ def test_records_come_back_as_they_were(
             timestamp=timestamp,
             on_delivery=lambda error, message: reports.append((error, message)),
         )
-    assert to.flush(LIMIT) == 0
+    assert to.flush(PATIENCE) == 0
     assert all(error is None for error, _ in reports)
     assert [message.offset() for _, message in reports] == list(range(len(sent)))
     with contextlib.closing(consumer(kafka_broker)) as source:
@@ -228,7 +215,7 @@ def test_too_large_a_value_is_refused(kafka_broker: Broker, admin: AdminClient) 
     to = producer(kafka_broker)
     errors = []
     to.produce("t", b"x" * 3000, on_delivery=lambda error, _: errors.append(error))
-    assert to.flush(LIMIT) == 0
+    assert to.flush(PATIENCE) == 0
     assert [error.code() for error in errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
     assert deliver(to, "t", [b"x" * 1000])[0].offset() == 0
 
@@ -237,7 +224,7 @@ def test_only_the_invalid_records_of_a_batch_are_blamed(
     kafka_broker: Broker, admin: AdminClient
 ) -> None:
     create(admin, "t", cleanup_policy="compact")
-    # Nothing but a flush, or the size of a batch, ends the wait: so all are of one batch.
+    # Only a flush or a full batch ends the wait, so all records are in one batch.
     to = producer(kafka_broker, linger_ms=200_000, batch_num_messages=6)
     reports: dict[int, KafkaError] = {}
     for at, key in enumerate([b"a", None, b"b", None, None, b"c"]):
@@ -247,7 +234,7 @@ def test_only_the_invalid_records_of_a_batch_are_blamed(
             key,
             on_delivery=lambda error, _, at=at: reports.setdefault(at, error),
         )
-    assert to.flush(LIMIT) == 0
+    assert to.flush(PATIENCE) == 0
     blamed = [at for at in sorted(reports) if reports[at].code() == KafkaError.INVALID_RECORD]
     assert blamed == [1, 3, 4]
     assert {reports[at].code() for at in (0, 2, 5)} == {KafkaError._INVALID_DIFFERENT_RECORD}
@@ -268,7 +255,7 @@ def test_many_records_in_order(kafka_broker: Broker, admin: AdminClient) -> None
     for at in range(20_000):
         to.produce("t", b"%d" % at, partition=at % 3)
         to.poll(0)
-    assert to.flush(LIMIT) == 0
+    assert to.flush(PATIENCE) == 0
     with contextlib.closing(consumer(kafka_broker)) as source:
         source.subscribe(["t"])
         found: dict[int, list[int]] = {0: [], 1: [], 2: []}
@@ -283,7 +270,7 @@ def test_keys_choose_partitions(kafka_broker: Broker, admin: AdminClient) -> Non
     for turn in range(3):
         for key in range(20):
             to.produce("t", b"%d" % turn, b"%d" % key)
-    assert to.flush(LIMIT) == 0
+    assert to.flush(PATIENCE) == 0
     with contextlib.closing(consumer(kafka_broker)) as source:
         source.subscribe(["t"])
         where: dict[bytes, list[int]] = {}
@@ -309,30 +296,26 @@ def test_unknown_topic(kafka_broker: Broker) -> None:
     to = producer(kafka_broker, topic_metadata_propagation_max_ms=100)
     errors = []
     to.produce("nobody", b"x", on_delivery=lambda error, _: errors.append(error))
-    assert to.flush(LIMIT) == 0
+    assert to.flush(PATIENCE) == 0
     assert errors[0].code() in (
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError._UNKNOWN_TOPIC,
         KafkaError._MSG_TIMED_OUT,
     )
-    metadata = to.list_topics("nobody", LIMIT)
+    metadata = to.list_topics("nobody", PATIENCE)
     assert metadata.topics["nobody"].error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     with contextlib.closing(consumer(kafka_broker)) as source:
         source.subscribe(["nobody"])
-        deadline = time.monotonic() + LIMIT
-        message = None
-        while message is None:
-            assert time.monotonic() < deadline
-            message = source.poll(0.2)
+        message = until(lambda: source.poll(0.2))
         assert message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-    assert "nobody" not in to.list_topics(timeout=LIMIT).topics
+    assert "nobody" not in to.list_topics(timeout=PATIENCE).topics
 
 
 @pytest.mark.kafka_broker({"num.partitions": "3"})
 def test_topics_come_by_themselves(kafka_broker: Broker) -> None:
     to = producer(kafka_broker)
     deliver(to, "new", [b"x"])
-    assert len(to.list_topics("new", LIMIT).topics["new"].partitions) == 3
+    assert len(to.list_topics("new", PATIENCE).topics["new"].partitions) == 3
 
 
 # --- idempotent and transactional producers
@@ -355,16 +338,16 @@ def test_transactions_are_seen_whole_or_not_at_all(
     create(admin, "a")
     create(admin, "b", 2)
     to = producer(kafka_broker, transactional_id="tx")
-    to.init_transactions(LIMIT)
+    to.init_transactions(PATIENCE)
     for number in range(6):
         to.begin_transaction()
         for topic, partition in (("a", 0), ("b", 0), ("b", 1)):
             to.produce(topic, b"%d" % number, partition=partition)
         if number % 3 == 1:
-            assert to.flush(LIMIT) == 0
-            to.abort_transaction(LIMIT)
+            assert to.flush(PATIENCE) == 0
+            to.abort_transaction(PATIENCE)
         else:
-            to.commit_transaction(LIMIT)
+            to.commit_transaction(PATIENCE)
     kept = [b"0", b"2", b"3", b"5"]
     settings = {"isolation_level": "read_committed", "enable_partition_eof": True}
     with contextlib.closing(consumer(kafka_broker, **settings)) as source:
@@ -383,16 +366,16 @@ def test_an_open_transaction_holds_back_what_is_behind_it(
     plain = producer(kafka_broker)
     deliver(plain, "t", [b"before"])
     to = producer(kafka_broker, transactional_id="tx")
-    to.init_transactions(LIMIT)
+    to.init_transactions(PATIENCE)
     to.begin_transaction()
     to.produce("t", b"inside")
-    assert to.flush(LIMIT) == 0
+    assert to.flush(PATIENCE) == 0
     deliver(plain, "t", [b"behind"])
     settings = {"isolation_level": "read_committed", "enable_partition_eof": True}
     with contextlib.closing(consumer(kafka_broker, **settings)) as source:
         assert read_to_end(source, "t") == [b"before"]
-        assert source.get_watermark_offsets(TopicPartition("t", 0), LIMIT) == (0, 1)
-        to.commit_transaction(LIMIT)
+        assert source.get_watermark_offsets(TopicPartition("t", 0), PATIENCE) == (0, 1)
+        to.commit_transaction(PATIENCE)
         assert read_to_end(source, "t") == [b"before", b"inside", b"behind"]
 
 
@@ -403,7 +386,7 @@ def test_consume_transform_produce(kafka_broker: Broker, admin: AdminClient) -> 
     create(admin, "out")
     deliver(producer(kafka_broker), "in", [b"%d" % at for at in range(100)])
     to = producer(kafka_broker, transactional_id="tx")
-    to.init_transactions(LIMIT)
+    to.init_transactions(PATIENCE)
     with contextlib.closing(consumer(kafka_broker, isolation_level="read_committed")) as source:
         source.subscribe(["in"])
         done = turn = 0
@@ -414,14 +397,14 @@ def test_consume_transform_produce(kafka_broker: Broker, admin: AdminClient) -> 
             for message in messages:
                 to.produce("out", b"out " + message.value())
             position = source.position([TopicPartition("in", 0)])
-            to.send_offsets_to_transaction(position, source.consumer_group_metadata(), LIMIT)
+            to.send_offsets_to_transaction(position, source.consumer_group_metadata(), PATIENCE)
             if turn % 3 == 0:
-                to.abort_transaction(LIMIT)
+                to.abort_transaction(PATIENCE)
                 source.seek(TopicPartition("in", 0, done))
             else:
-                to.commit_transaction(LIMIT)
+                to.commit_transaction(PATIENCE)
                 done += 10
-            [committed] = source.committed([TopicPartition("in", 0)], LIMIT)
+            [committed] = source.committed([TopicPartition("in", 0)], PATIENCE)
             assert committed.offset == done
     settings = {"isolation_level": "read_committed", "enable_partition_eof": True}
     with contextlib.closing(consumer(kafka_broker, "other", **settings)) as source:
@@ -431,19 +414,19 @@ def test_consume_transform_produce(kafka_broker: Broker, admin: AdminClient) -> 
 def test_a_second_producer_fences_the_first(kafka_broker: Broker, admin: AdminClient) -> None:
     create(admin, "t")
     first = producer(kafka_broker, transactional_id="tx")
-    first.init_transactions(LIMIT)
+    first.init_transactions(PATIENCE)
     first.begin_transaction()
     first.produce("t", b"first")
-    assert first.flush(LIMIT) == 0
+    assert first.flush(PATIENCE) == 0
     second = producer(kafka_broker, transactional_id="tx")
-    second.init_transactions(LIMIT)
+    second.init_transactions(PATIENCE)
     with pytest.raises(KafkaException) as caught:
-        first.commit_transaction(LIMIT)
+        first.commit_transaction(PATIENCE)
     assert caught.value.args[0].fatal()
     assert caught.value.args[0].code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)
     second.begin_transaction()
     second.produce("t", b"second")
-    second.commit_transaction(LIMIT)
+    second.commit_transaction(PATIENCE)
     settings = {"isolation_level": "read_committed", "enable_partition_eof": True}
     with contextlib.closing(consumer(kafka_broker, **settings)) as source:
         assert read_to_end(source, "t") == [b"second"]
@@ -452,16 +435,16 @@ def test_a_second_producer_fences_the_first(kafka_broker: Broker, admin: AdminCl
 @pytest.mark.kafka_broker({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"})
 def test_a_transaction_that_takes_too_long_is_aborted(kafka_broker: Broker) -> None:
     to = producer(kafka_broker, transactional_id="tx", transaction_timeout_ms=1000)
-    to.init_transactions(LIMIT)
+    to.init_transactions(PATIENCE)
     to.begin_transaction()
     to.produce("t", b"late")
-    assert to.flush(LIMIT) == 0
+    assert to.flush(PATIENCE) == 0
     deliver(producer(kafka_broker), "t", [b"plain"])
     with contextlib.closing(consumer(kafka_broker, isolation_level="read_committed")) as source:
         source.assign([TopicPartition("t", 0, 0)])
         assert values(read(source, 1)) == [b"plain"]
     with pytest.raises(KafkaException):
-        to.commit_transaction(LIMIT)
+        to.commit_transaction(PATIENCE)
 
 
 # --- consumers
@@ -472,7 +455,7 @@ def test_watermarks_seek_and_position(kafka_broker: Broker, admin: AdminClient) 
     deliver(producer(kafka_broker), "t", [b"%d" % at for at in range(100)])
     at = TopicPartition("t", 0)
     with contextlib.closing(consumer(kafka_broker, enable_partition_eof=True)) as source:
-        assert source.get_watermark_offsets(at, LIMIT) == (0, 100)
+        assert source.get_watermark_offsets(at, PATIENCE) == (0, 100)
         source.assign([TopicPartition("t", 0, 60)])
         assert values(read(source, 2)) == [b"60", b"61"]
         assert source.position([at])[0].offset == 62
@@ -495,9 +478,9 @@ def test_offsets_for_times(kafka_broker: Broker, admin: AdminClient) -> None:
     wanted = {0: 0, 1_700_000_000_000: 0, 1_700_000_000_001: 1, 1_700_000_049_000: 49}
     with contextlib.closing(consumer(kafka_broker)) as source:
         for timestamp, offset in wanted.items():
-            [found] = source.offsets_for_times([TopicPartition("t", 0, timestamp)], LIMIT)
+            [found] = source.offsets_for_times([TopicPartition("t", 0, timestamp)], PATIENCE)
             assert found.offset == offset
-        [found] = source.offsets_for_times([TopicPartition("t", 0, 1_700_000_049_001)], LIMIT)
+        [found] = source.offsets_for_times([TopicPartition("t", 0, 1_700_000_049_001)], PATIENCE)
         assert found.offset == OFFSET_END
 
 
@@ -522,11 +505,7 @@ def test_where_a_group_begins(kafka_broker: Broker, admin: AdminClient, reset: s
     with contextlib.closing(consumer(kafka_broker, **settings)) as source:
         source.subscribe(["t"])
         if reset == "error":
-            deadline = time.monotonic() + LIMIT
-            message = None
-            while message is None:
-                assert time.monotonic() < deadline
-                message = source.poll(0.2)
+            message = until(lambda: source.poll(0.2))
             assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
             return
         if reset == "latest":
@@ -540,16 +519,16 @@ def test_committed_offsets(kafka_broker: Broker, admin: AdminClient) -> None:
     deliver(producer(kafka_broker), "t", [b"%d" % at for at in range(10)], partition=0)
     both = [TopicPartition("t", 0), TopicPartition("t", 1)]
     with contextlib.closing(consumer(kafka_broker)) as source:
-        assert [one.offset for one in source.committed(both, LIMIT)] == [OFFSET_INVALID] * 2
+        assert [one.offset for one in source.committed(both, PATIENCE)] == [OFFSET_INVALID] * 2
         source.subscribe(["t"])
         messages = read(source, 6)
         source.commit(message=messages[3], asynchronous=False)
-        assert [one.offset for one in source.committed(both, LIMIT)] == [4, OFFSET_INVALID]
+        assert [one.offset for one in source.committed(both, PATIENCE)] == [4, OFFSET_INVALID]
         source.commit(asynchronous=False)
-        assert source.committed(both[:1], LIMIT)[0].offset == 6
+        assert source.committed(both[:1], PATIENCE)[0].offset == 6
         wanted = TopicPartition("t", 1, 0, metadata="said so")
         source.commit(offsets=[wanted], asynchronous=False)
-        [found] = source.committed(both[1:], LIMIT)
+        [found] = source.committed(both[1:], PATIENCE)
         assert (found.offset, found.metadata) == (0, "said so")
     with contextlib.closing(consumer(kafka_broker)) as source:
         source.subscribe(["t"])
@@ -564,7 +543,7 @@ def test_automatic_commit(kafka_broker: Broker, admin: AdminClient) -> None:
         source.subscribe(["t"])
         read(source, 5)
         at = TopicPartition("t", 0)
-        until(lambda: source.committed([at], LIMIT)[0].offset >= 5)
+        until(lambda: source.committed([at], PATIENCE)[0].offset >= 5)
     with contextlib.closing(consumer(kafka_broker, **settings)) as source:
         source.subscribe(["t"])
         assert values(read(source, 5)) == [b"5", b"6", b"7", b"8", b"9"]
@@ -626,13 +605,13 @@ def test_three_members_join_and_leave(
         for _ in range(3):
             members.append(Member(kafka_broker, **settings))
             stack.callback(members[-1].close)
-            until(shared(members, 6), *(one.consumer for one in members))
+            poll_until(shared(members, 6), *(one.consumer for one in members))
         for partition in range(6):
             deliver(to, "t", [b"%d" % partition], partition=partition)
         found: list[bytes | None] = []
-        deadline = time.monotonic() + LIMIT
+        deadline = time.monotonic() + PATIENCE
         while len(found) < 6:
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, f"{len(found)} of 6 messages"
             for one in members:
                 owned = one.partitions
                 for message in one.consumer.consume(10, 0.02):
@@ -641,7 +620,7 @@ def test_three_members_join_and_leave(
         assert sorted(found) == [b"%d" % partition for partition in range(6)]
         while len(members) > 1:
             members.pop(0).close()
-            until(shared(members, 6), *(one.consumer for one in members))
+            poll_until(shared(members, 6), *(one.consumer for one in members))
         if strategy == "cooperative-sticky":
             # The one that stayed has never given up everything.
             kept = [event for event in members[0].events if event[0] == "assigned"]
@@ -674,7 +653,7 @@ def test_a_member_that_crashes_is_replaced(
         members = [Member(kafka_broker, **settings) for _ in range(2)]
         for one in members:
             stack.callback(one.close)
-        until(shared(members, 6), *(one.consumer for one in members))
+        poll_until(shared(members, 6), *(one.consumer for one in members))
         crashing = subprocess.Popen(
             [sys.executable, "-c", CRASHING, kafka_broker.bootstrap_servers, strategy],
             stdout=subprocess.PIPE,
@@ -682,10 +661,10 @@ def test_a_member_that_crashes_is_replaced(
         stack.callback(crashing.wait)
         stack.callback(crashing.kill)
         polled = [one.consumer for one in members]
-        until(lambda: [len(one.partitions) for one in members] == [2, 2], *polled)
+        poll_until(lambda: [len(one.partitions) for one in members] == [2, 2], *polled)
         crashing.kill()
-        crashing.wait(LIMIT)
-        until(shared(members, 6), *polled)
+        crashing.wait(PATIENCE)
+        poll_until(shared(members, 6), *polled)
 
 
 def test_static_members_come_back_to_what_was_theirs(
@@ -698,26 +677,27 @@ def test_static_members_come_back_to_what_was_theirs(
         first = Member(kafka_broker, group_instance_id="first")
         second = Member(kafka_broker, group_instance_id="second")
         stack.callback(first.close)
-        until(shared([first, second], 4), first.consumer, second.consumer)
+        poll_until(shared([first, second], 4), first.consumer, second.consumer)
         mine, theirs = first.partitions, second.partitions
         events = len(first.events)
         # It does not leave: static members never do.
         second.close()
         second = Member(kafka_broker, group_instance_id="second")
         stack.callback(second.close)
-        until(lambda: second.partitions == theirs, second.consumer, first.consumer)
+        poll_until(lambda: second.partitions == theirs, second.consumer, first.consumer)
         assert first.partitions == mine
         assert len(first.events) == events
         # A member with the same instance id replaces the other, which is fenced.
         third = Member(kafka_broker, group_instance_id="second")
         stack.callback(third.close)
-        until(lambda: third.partitions == theirs, third.consumer, first.consumer)
-        deadline = time.monotonic() + LIMIT
-        error = None
-        while error is None or error.code() != KafkaError._FATAL:
-            assert time.monotonic() < deadline
+        poll_until(lambda: third.partitions == theirs, third.consumer, first.consumer)
+
+        def is_fenced() -> bool:
             message = second.consumer.poll(0.1)
-            error = message.error() if message is not None else None
+            error = None if message is None else message.error()
+            return error is not None and error.code() == KafkaError._FATAL
+
+        until(is_fenced)
         assert first.partitions == mine
 
 
@@ -725,9 +705,9 @@ def test_new_partitions_are_given_to_members(kafka_broker: Broker, admin: AdminC
     create(admin, "t", 2)
     settings = {"topic_metadata_refresh_interval_ms": 100}
     with contextlib.closing(Member(kafka_broker, **settings)) as member:
-        until(shared([member], 2), member.consumer)
+        poll_until(shared([member], 2), member.consumer)
         result(admin.create_partitions([NewPartitions("t", 5)]))
-        until(shared([member], 5), member.consumer)
+        poll_until(shared([member], 5), member.consumer)
 
 
 def test_subscription_by_pattern(kafka_broker: Broker, admin: AdminClient) -> None:
@@ -736,9 +716,9 @@ def test_subscription_by_pattern(kafka_broker: Broker, admin: AdminClient) -> No
     settings = {"topic_metadata_refresh_interval_ms": 100}
     with contextlib.closing(Member(kafka_broker, ["^log-.*"], **settings)) as member:
         source = member.consumer
-        until(lambda: {one.topic for one in source.assignment()} == {"log-a"}, source)
+        poll_until(lambda: {one.topic for one in source.assignment()} == {"log-a"}, source)
         create(admin, "log-b")
-        until(lambda: {one.topic for one in source.assignment()} == {"log-a", "log-b"}, source)
+        poll_until(lambda: {one.topic for one in source.assignment()} == {"log-a", "log-b"}, source)
 
 
 # --- admin
@@ -746,7 +726,7 @@ def test_subscription_by_pattern(kafka_broker: Broker, admin: AdminClient) -> No
 
 def test_topics_are_made_and_deleted(kafka_broker: Broker, admin: AdminClient) -> None:
     create(admin, "t", 3, cleanup_policy="compact", retention_ms="1234")
-    topic = admin.list_topics(timeout=LIMIT).topics["t"]
+    topic = admin.list_topics(timeout=PATIENCE).topics["t"]
     assert sorted(topic.partitions) == [0, 1, 2]
     node = kafka_broker.config.node_id
     assert {one.leader for one in topic.partitions.values()} == {node}
@@ -755,7 +735,7 @@ def test_topics_are_made_and_deleted(kafka_broker: Broker, admin: AdminClient) -
         create(admin, "t")
     assert caught.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
     result(admin.delete_topics(["t"]))
-    assert "t" not in admin.list_topics(timeout=LIMIT).topics
+    assert "t" not in admin.list_topics(timeout=PATIENCE).topics
     with pytest.raises(KafkaException) as caught:
         result(admin.delete_topics(["t"]))
     assert caught.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
@@ -783,21 +763,21 @@ def test_topics_that_cannot_be(
     with pytest.raises(KafkaException) as caught:
         result(admin.create_topics([topic]))
     assert caught.value.args[0].code() == code
-    assert topic.topic not in admin.list_topics(timeout=LIMIT).topics
+    assert topic.topic not in admin.list_topics(timeout=PATIENCE).topics
 
 
 def test_only_validated(kafka_broker: Broker, admin: AdminClient) -> None:
     result(admin.create_topics([NewTopic("t", 1, 1)], validate_only=True))
-    assert "t" not in admin.list_topics(timeout=LIMIT).topics
+    assert "t" not in admin.list_topics(timeout=PATIENCE).topics
     create(admin, "t", 2)
     result(admin.create_partitions([NewPartitions("t", 4)], validate_only=True))
-    assert len(admin.list_topics(timeout=LIMIT).topics["t"].partitions) == 2
+    assert len(admin.list_topics(timeout=PATIENCE).topics["t"].partitions) == 2
 
 
 def test_partitions_are_added(kafka_broker: Broker, admin: AdminClient) -> None:
     create(admin, "t", 2)
     result(admin.create_partitions([NewPartitions("t", 4)]))
-    assert len(admin.list_topics(timeout=LIMIT).topics["t"].partitions) == 4
+    assert len(admin.list_topics(timeout=PATIENCE).topics["t"].partitions) == 4
     assert deliver(producer(kafka_broker), "t", [b"x"], partition=3)[0].offset() == 0
     with pytest.raises(KafkaException) as caught:
         result(admin.create_partitions([NewPartitions("t", 3)]))
@@ -811,12 +791,12 @@ def test_records_are_deleted(kafka_broker: Broker, admin: AdminClient) -> None:
     deleted = result(admin.delete_records([TopicPartition("t", 0, 7)]))
     assert deleted.low_watermark == 7
     with contextlib.closing(consumer(kafka_broker, enable_partition_eof=True)) as source:
-        assert source.get_watermark_offsets(at, LIMIT) == (7, 20)
+        assert source.get_watermark_offsets(at, PATIENCE) == (7, 20)
         assert read_to_end(source, "t") == [b"%d" % number for number in range(7, 20)]
         assert (
             result(admin.delete_records([TopicPartition("t", 0, OFFSET_END)])).low_watermark == 20
         )
-        assert source.get_watermark_offsets(at, LIMIT) == (20, 20)
+        assert source.get_watermark_offsets(at, PATIENCE) == (20, 20)
         assert read_to_end(source, "t") == []
     with pytest.raises(KafkaException) as caught:
         result(admin.delete_records([TopicPartition("t", 0, 21)]))
@@ -889,11 +869,11 @@ def test_configs_of_groups(kafka_broker: Broker, admin: AdminClient) -> None:
 
 def test_cluster_and_topics_are_described(kafka_broker: Broker, admin: AdminClient) -> None:
     create(admin, "t", 2)
-    cluster = admin.describe_cluster(include_authorized_operations=True).result(LIMIT)
+    cluster = admin.describe_cluster(include_authorized_operations=True).result(PATIENCE)
     [node] = cluster.nodes
     assert (node.host, node.port) == (kafka_broker.host, kafka_broker.port)
     assert cluster.controller.id == node.id
-    assert cluster.cluster_id == admin.list_topics(timeout=LIMIT).cluster_id
+    assert cluster.cluster_id == admin.list_topics(timeout=PATIENCE).cluster_id
     assert cluster.authorized_operations
     topics = admin.describe_topics(TopicCollection(["t"]), include_authorized_operations=True)
     found = result(topics)
@@ -922,17 +902,17 @@ def test_offsets_are_listed(kafka_broker: Broker, admin: AdminClient) -> None:
     ]:
         assert result(admin.list_offsets({at: spec})).offset == offset
     to = producer(kafka_broker, transactional_id="tx")
-    to.init_transactions(LIMIT)
+    to.init_transactions(PATIENCE)
     to.begin_transaction()
     to.produce("t", b"open")
-    assert to.flush(LIMIT) == 0
+    assert to.flush(PATIENCE) == 0
     for level, offset in [
         (IsolationLevel.READ_UNCOMMITTED, 4),
         (IsolationLevel.READ_COMMITTED, 3),
     ]:
         found = result(admin.list_offsets({at: OffsetSpec.latest()}, isolation_level=level))
         assert found.offset == offset
-    to.abort_transaction(LIMIT)
+    to.abort_transaction(PATIENCE)
 
 
 @contextlib.contextmanager
@@ -948,7 +928,7 @@ def test_groups_are_listed_described_and_deleted(kafka_broker: Broker, admin: Ad
     create(admin, "t")
     deliver(producer(kafka_broker), "t", [b"%d" % at for at in range(10)])
     with group_with_a_member(kafka_broker, "mine") as source:
-        listed = admin.list_consumer_groups().result(LIMIT)
+        listed = admin.list_consumer_groups().result(PATIENCE)
         assert not listed.errors
         [group] = listed.valid
         assert (group.group_id, group.state, group.type, group.is_simple_consumer_group) == (
@@ -981,9 +961,9 @@ def test_groups_are_listed_described_and_deleted(kafka_broker: Broker, admin: Ad
     described = result(admin.describe_consumer_groups(["mine"]))
     assert described.state == ConsumerGroupState.EMPTY
     states = {ConsumerGroupState.STABLE}
-    assert not admin.list_consumer_groups(states=states).result(LIMIT).valid
+    assert not admin.list_consumer_groups(states=states).result(PATIENCE).valid
     result(admin.delete_consumer_groups(["mine"]))
-    assert not admin.list_consumer_groups().result(LIMIT).valid
+    assert not admin.list_consumer_groups().result(PATIENCE).valid
     with pytest.raises(KafkaException) as caught:
         result(admin.delete_consumer_groups(["mine"]))
     assert caught.value.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
@@ -1025,10 +1005,9 @@ def test_metadata_of_a_deleted_topic_ends_its_consumers(
         read(source, 1)
         result(admin.delete_topics(["t"]))
         deliver(to, "stays", [b"still here"])
-        deadline = time.monotonic() + LIMIT
-        found = None
-        while found != b"still here":
-            assert time.monotonic() < deadline
+
+        def is_found() -> bool:
             message = source.poll(0.2)
-            if message is not None and message.error() is None:
-                found = message.value()
+            return message is not None and not message.error() and message.value() == b"still here"
+
+        until(is_found)

@@ -26,9 +26,8 @@ from kafka_wire import ConsumerGroupHeartbeatRequest
 from krammar.broker import Broker
 from krammar.broker.groups.classic_group import ClassicGroup
 from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE, until
 
-# Far more than any operation here needs.
-LIMIT = 60.0
 PARTITIONS = 6
 _NEW_GENERATION = (
     KafkaError.ILLEGAL_GENERATION,
@@ -71,14 +70,14 @@ def generation_of(broker: Broker) -> int:
 def make_topic(broker: Broker, name: str = "t") -> None:
     admin = AdminClient(settings(broker))
     futures = admin.create_topics([NewTopic(name, PARTITIONS, 1)])
-    futures[name].result(LIMIT)
+    futures[name].result(PATIENCE)
 
 
 def produce(broker: Broker, numbers: range) -> None:
     producer = Producer(settings(broker, **{"linger.ms": 0}))
     for number in numbers:
         producer.produce("t", b"%d" % number, partition=number % PARTITIONS)
-    assert producer.flush(LIMIT) == 0
+    assert producer.flush(PATIENCE) == 0
 
 
 class Reader:
@@ -116,7 +115,7 @@ class Reader:
     def commit(self, message: Message) -> None:
         """Commit, again if a new generation begins just then: the partition is still ours, as only
         polling gives it up."""
-        deadline = time.monotonic() + LIMIT
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 (stored,) = self.consumer.commit(message, asynchronous=False) or []
@@ -137,13 +136,15 @@ class Reader:
 
 
 def read_until(condition: Callable[[], bool], readers: list[Reader], seen: Counter[int]) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline
+    """Let readers poll in turn until a condition holds. ``seen`` counts the numbers that they read."""
+
+    def poll() -> None:
         for reader in readers:
             number = reader.read()
             if number is not None:
                 seen[number] += 1
+
+    until(condition, after=poll, state=lambda: [reader.places for reader in readers])
 
 
 @pytest.fixture
@@ -226,7 +227,7 @@ def test_committed_offsets_are_there_after_a_restart(tmp_path: Path) -> None:
     with Broker.start(data_dir=tmp_path) as broker:
         reader = Reader(broker, CLASSIC)
         everywhere = [TopicPartition("t", n) for n in range(PARTITIONS)]
-        committed = reader.consumer.committed(everywhere, LIMIT)
+        committed = reader.consumer.committed(everywhere, PATIENCE)
         assert sum(max(one.offset, 0) for one in committed) == seen.total()
         read_until(lambda: len(seen) == 60, [reader], seen)
         reader.consumer.close()
@@ -257,10 +258,7 @@ def test_a_pattern_that_cannot_be_compiled_is_reported(broker: Broker, stack: Ex
     pytest.importorskip("re2")
     reader = Reader(broker, CONSUMER, "^a**")
     stack.callback(reader.consumer.close)
-    deadline = time.monotonic() + LIMIT
-    while (message := reader.consumer.poll(0.1)) is None:
-        assert time.monotonic() < deadline
-    error = message.error()
+    error = until(lambda: reader.consumer.poll(0.1)).error()
     assert error is not None
     assert "INVALID_REGULAR_EXPRESSION" in str(error) or "regular expression" in error.str()
 
@@ -343,7 +341,7 @@ def test_a_group_moves_to_the_other_protocol_and_back(
         replaced(protocol, kind)
     assert set(seen) == set(range(total))
     committed = readers[0].consumer.committed(
-        [TopicPartition("t", n) for n in range(PARTITIONS)], LIMIT
+        [TopicPartition("t", n) for n in range(PARTITIONS)], PATIENCE
     )
     assert sum(one.offset for one in committed) == total
 
@@ -354,10 +352,12 @@ def test_a_consumer_group_is_described(broker: Broker, stack: ExitStack) -> None
     stack.callback(reader.consumer.close)
     read_until(lambda: is_shared([reader]), [reader], Counter())
     admin = AdminClient(settings(broker))
-    (listed,) = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result(LIMIT).valid
+    (listed,) = (
+        admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result(PATIENCE).valid
+    )
     assert (listed.group_id, listed.state) == ("g", ConsumerGroupState.STABLE)
-    assert not admin.list_consumer_groups(types={ConsumerGroupType.CLASSIC}).result(LIMIT).valid
-    group = admin.describe_consumer_groups(["g"])["g"].result(LIMIT)
+    assert not admin.list_consumer_groups(types={ConsumerGroupType.CLASSIC}).result(PATIENCE).valid
+    group = admin.describe_consumer_groups(["g"])["g"].result(PATIENCE)
     assert (group.type, group.state) == (ConsumerGroupType.CONSUMER, ConsumerGroupState.STABLE)
     assert group.partition_assignor == "uniform"
     (member,) = group.members

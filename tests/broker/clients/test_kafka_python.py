@@ -22,9 +22,7 @@ from kafka import (
 from kafka.admin import ConfigResource, OffsetSpec
 
 from krammar.testing import KafkaBroker as Broker
-
-# Seconds; far more than any operation here needs.
-LIMIT = 30.0
+from tests.support.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.kafka_broker(
     {"auto.create.topics.enable": "false", "group.min.session.timeout.ms": "200"}
@@ -53,14 +51,14 @@ def producer(broker: Broker, **settings: Any) -> Iterator[KafkaProducer]:
     try:
         yield client
     finally:
-        client.close(timeout=LIMIT)
+        client.close(timeout=PATIENCE)
 
 
 def deliver(broker: Broker, topic: str, values: Sequence[bytes | None], **options: Any) -> None:
     """Produces values and waits for the acknowledgements."""
     with producer(broker) as to:
         for future in [to.send(topic, value, **options) for value in values]:
-            future.get(timeout=LIMIT)
+            future.get(timeout=PATIENCE)
 
 
 @contextlib.contextmanager
@@ -93,7 +91,7 @@ def consumer(broker: Broker, *topics: str, **settings: Any) -> Iterator[KafkaCon
 def read(source: KafkaConsumer, count: int) -> list[Any]:
     """The next ``count`` records."""
     found: list[Any] = []
-    deadline = time.monotonic() + LIMIT
+    deadline = time.monotonic() + PATIENCE
     while len(found) < count:
         assert time.monotonic() < deadline, f"{len(found)} of {count} records"
         for records in source.poll(200, max_records=count - len(found)).values():
@@ -105,12 +103,9 @@ def values(records: Sequence[Any]) -> list[bytes | None]:
     return [record.value for record in records]
 
 
-def until(condition: Callable[[], bool], *polled: KafkaConsumer) -> None:
-    deadline = time.monotonic() + LIMIT
-    while not condition():
-        assert time.monotonic() < deadline
-        for one in polled:
-            one.poll(20)
+def poll_until(condition: Callable[[], bool], *polled: KafkaConsumer) -> None:
+    """Poll consumers in turn until a condition holds."""
+    until(condition, after=lambda: [one.poll(20) for one in polled])
 
 
 # --- produce and consume
@@ -136,7 +131,7 @@ def test_records_come_back_as_they_were(
             to.send("t", value, key=key, headers=headers, timestamp_ms=timestamp)
             for key, value, headers, timestamp in sent
         ]
-        offsets = [future.get(timeout=LIMIT).offset for future in futures]
+        offsets = [future.get(timeout=PATIENCE).offset for future in futures]
     assert offsets == list(range(len(sent)))
     with consumer(kafka_broker, "t") as source:
         got = read(source, len(sent))
@@ -151,7 +146,7 @@ def test_acknowledgements(kafka_broker: Broker, admin: KafkaAdminClient, acks: i
     with producer(kafka_broker, acks=acks, **settings) as to:
         for at in range(50):
             to.send("t", b"%d" % at)
-        to.flush(LIMIT)
+        to.flush(PATIENCE)
     with consumer(kafka_broker, "t") as source:
         assert values(read(source, 50)) == [b"%d" % at for at in range(50)]
 
@@ -161,7 +156,7 @@ def test_many_records_in_order(kafka_broker: Broker, admin: KafkaAdminClient) ->
     with producer(kafka_broker) as to:
         for at in range(2000):
             to.send("t", b"%d" % at, partition=at % 2)
-        to.flush(LIMIT)
+        to.flush(PATIENCE)
     with consumer(kafka_broker, "t") as source:
         found: dict[int, list[int]] = {0: [], 1: []}
         for record in read(source, 2000):
@@ -172,20 +167,20 @@ def test_many_records_in_order(kafka_broker: Broker, admin: KafkaAdminClient) ->
 def test_too_large_a_value_is_refused(kafka_broker: Broker, admin: KafkaAdminClient) -> None:
     create(admin, "t", max_message_bytes="2000")
     with producer(kafka_broker) as to, pytest.raises(errors.MessageSizeTooLargeError):
-        to.send("t", b"x" * 3000).get(timeout=LIMIT)
+        to.send("t", b"x" * 3000).get(timeout=PATIENCE)
 
 
 def test_unknown_topic(kafka_broker: Broker, admin: KafkaAdminClient) -> None:
     unknown = (errors.KafkaTimeoutError, errors.UnknownTopicOrPartitionError)
     with producer(kafka_broker, max_block_ms=500) as to, pytest.raises(unknown):
-        to.send("nobody", b"x").get(timeout=LIMIT)
+        to.send("nobody", b"x").get(timeout=PATIENCE)
     assert "nobody" not in admin.list_topics()
 
 
 @pytest.mark.kafka_broker({"num.partitions": "3"})
 def test_topics_come_by_themselves(kafka_broker: Broker) -> None:
     with producer(kafka_broker) as to:
-        assert to.send("new", b"x").get(timeout=LIMIT).offset == 0
+        assert to.send("new", b"x").get(timeout=PATIENCE).offset == 0
         assert to.partitions_for("new") == {0, 1, 2}
 
 
@@ -202,7 +197,7 @@ def test_transactions_are_seen_whole_or_not_at_all(
             to.begin_transaction()
             for partition in (0, 1):
                 to.send("t", b"%d" % number, partition=partition)
-            to.flush(LIMIT)
+            to.flush(PATIENCE)
             if number % 2:
                 to.abort_transaction()
             else:
@@ -210,7 +205,7 @@ def test_transactions_are_seen_whole_or_not_at_all(
     with consumer(kafka_broker, "t", isolation_level="read_committed") as source:
         assert sorted(values(read(source, 4))) == [b"0", b"0", b"2", b"2"]
         # The markers too have been passed.
-        until(lambda: source.position(T0) == 8, source)
+        poll_until(lambda: source.position(T0) == 8, source)
     with consumer(kafka_broker, isolation_level="read_uncommitted") as source:
         source.assign([T0])
         assert values(read(source, 4)) == [b"0", b"1", b"2", b"3"]
@@ -251,7 +246,7 @@ def test_a_second_producer_fences_the_first(kafka_broker: Broker, admin: KafkaAd
     with producer(kafka_broker, transactional_id="tx") as first:
         first.init_transactions()
         first.begin_transaction()
-        first.send("t", b"first").get(timeout=LIMIT)
+        first.send("t", b"first").get(timeout=PATIENCE)
         with producer(kafka_broker, transactional_id="tx") as second:
             second.init_transactions()
             with pytest.raises((errors.ProducerFencedError, errors.InvalidProducerEpochError)):
@@ -292,7 +287,7 @@ def test_offsets_for_times(kafka_broker: Broker, admin: KafkaAdminClient) -> Non
     create(admin, "t")
     with producer(kafka_broker) as to:
         for at in range(20):
-            to.send("t", b"x", timestamp_ms=1_700_000_000_000 + at * 1000).get(timeout=LIMIT)
+            to.send("t", b"x", timestamp_ms=1_700_000_000_000 + at * 1000).get(timeout=PATIENCE)
     with consumer(kafka_broker) as source:
         for timestamp, offset in {0: 0, 1_700_000_000_001: 1, 1_700_000_019_000: 19}.items():
             found = source.offsets_for_times({T0: timestamp})[T0]
@@ -352,7 +347,7 @@ class Group:
         """Close the oldest member."""
         member = self.members.pop(0)
         member.stop.set()
-        member.join(LIMIT)
+        member.join(PATIENCE)
         assert not member.is_alive()
 
     def close(self) -> None:
@@ -368,7 +363,7 @@ class Group:
 
     def wait(self, condition: Callable[[], bool]) -> None:
         with self.changed:
-            assert self.changed.wait_for(condition, LIMIT), self.sizes()
+            assert self.changed.wait_for(condition, PATIENCE), self.sizes()
 
 
 class Member(threading.Thread):
@@ -433,7 +428,7 @@ def test_a_member_that_crashes_is_replaced(kafka_broker: Broker, admin: KafkaAdm
         stack.callback(crashing.kill)
         group.wait(lambda: group.sizes() == [2, 2])
         crashing.kill()
-        crashing.wait(LIMIT)
+        crashing.wait(PATIENCE)
         group.wait(lambda: group.sizes() == [3, 3])
 
 
@@ -512,7 +507,7 @@ def test_offsets_are_listed(kafka_broker: Broker, admin: KafkaAdminClient) -> No
     create(admin, "t")
     with producer(kafka_broker) as to:
         for timestamp in (3000, 9000, 5000):
-            to.send("t", b"x", timestamp_ms=timestamp).get(timeout=LIMIT)
+            to.send("t", b"x", timestamp_ms=timestamp).get(timeout=PATIENCE)
     for spec, offset in [
         (OffsetSpec.EARLIEST, 0),
         (OffsetSpec.LATEST, 3),
@@ -555,7 +550,7 @@ def test_transactions_are_described(kafka_broker: Broker, admin: KafkaAdminClien
     with producer(kafka_broker, transactional_id="tx") as to:
         to.init_transactions()
         to.begin_transaction()
-        to.send("t", b"x").get(timeout=LIMIT)
+        to.send("t", b"x").get(timeout=PATIENCE)
         [[listed]] = admin.list_transactions().values()
         assert listed.transactional_id == "tx"
         described = admin.describe_transactions(["tx"])["tx"]

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -34,7 +33,8 @@ from krammar.broker import Broker
 from krammar.broker.security.users import record_of
 from tests.broker.requests import create_topic
 from tests.broker.security.certificates import Authority, Pair
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE, until
 
 TOPIC = "letters"
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -462,12 +462,11 @@ def test_clients_renew_their_logins(client: Callable[[dict[str, str]], Callable[
         produce = client({"servers": broker.bootstrap_servers})
         produce()
         first = broker.call(logins)
-        renewed = False
-        give_up = time.monotonic() + PATIENCE
-        while not renewed:
-            assert time.monotonic() < give_up
-            produce()
-            renewed = any(
+
+        def is_renewed() -> bool:
+            return any(
                 (before := first.get(name)) is not None and expires is not None and expires > before
                 for name, expires in broker.call(logins).items()
             )
+
+        until(is_renewed, after=produce)

@@ -15,9 +15,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from krammar.broker import Cluster
 from krammar.client import Client, Producer, Settings
+from tests.support.waiting import PATIENCE
 
-# Seconds; far more than any operation here needs.
-LIMIT = 60.0
 PARTITIONS = 3
 ROUND = 100
 
@@ -123,12 +122,12 @@ def test_confluent_kafka_produces(cluster: Cluster) -> None:
         return number
 
     def wait(number: int) -> None:
-        until = time.monotonic() + LIMIT
+        until = time.monotonic() + PATIENCE
         while number not in arrived and time.monotonic() < until:
             producer.poll(0.1)
 
     produce(cluster, send, wait)
-    assert producer.flush(LIMIT) == 0
+    assert producer.flush(PATIENCE) == 0
     assert arrived == dict.fromkeys(range(TOTAL))
     check(cluster)
 
@@ -157,12 +156,12 @@ def test_kafka_python_produces(cluster: Cluster) -> None:
         sent = produce(
             cluster,
             lambda number: producer.send("orders", b"%d" % number, partition=number % PARTITIONS),
-            lambda future: future.get(LIMIT),
+            lambda future: future.get(PATIENCE),
         )
         for future in sent:
-            future.get(LIMIT)
+            future.get(PATIENCE)
     finally:
-        producer.close(LIMIT)
+        producer.close(PATIENCE)
     check(cluster)
 
 
@@ -181,9 +180,9 @@ def test_aiokafka_produces(cluster: Cluster) -> None:
                     sent.append(
                         await producer.send("orders", b"%d" % number, partition=number % PARTITIONS)
                     )
-                await asyncio.wait(sent[-ROUND : PARTITIONS - ROUND], timeout=LIMIT)
+                await asyncio.wait(sent[-ROUND : PARTITIONS - ROUND], timeout=PATIENCE)
                 await asyncio.to_thread(happens, cluster)
-            await asyncio.wait_for(asyncio.gather(*sent), LIMIT)
+            await asyncio.wait_for(asyncio.gather(*sent), PATIENCE)
         finally:
             await producer.stop()
 
@@ -198,7 +197,7 @@ class Storm:
         self.cluster = cluster
         self.left = list(STORM)
         self.found: list[int] = []
-        self.until = time.monotonic() + LIMIT
+        self.until = time.monotonic() + PATIENCE
 
     def saw(self, *numbers: int) -> bool:
         """Record numbers; return whether the consumer continues."""
@@ -312,13 +311,13 @@ def test_transactions_of_confluent_kafka(cluster: Cluster) -> None:
             "log_level": 0,
         }
     )
-    producer.init_transactions(LIMIT)
+    producer.init_transactions(PATIENCE)
     for step, happens in enumerate(STORM):
         producer.begin_transaction()
         for number in range(step * ROUND, (step + 1) * ROUND):
             producer.produce("orders", b"%d" % number, partition=number % PARTITIONS)
         happens(cluster)
-        producer.commit_transaction(LIMIT)
+        producer.commit_transaction(PATIENCE)
     found = []
     with Client(cluster.bootstrap_servers, {"isolation.level": "read_committed"}) as client:
         for _, record in client.records("orders"):

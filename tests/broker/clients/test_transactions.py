@@ -18,8 +18,7 @@ from krammar.broker import Broker
 from tests.broker.requests import create_topic
 from tests.broker.support import RawClient
 from tests.broker.transactions.support import Clock, Producer, committed_offset
-
-PATIENCE = 30.0
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from krammar.broker.config import (
     Listener,
 )
 from krammar.broker.config.settings import BrokerSettings
+from tests.broker.config.support import refusal
 
 INT64_MAX = 2**63 - 1
 
@@ -43,12 +44,6 @@ log.retention.hours=168
 log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
 """
-
-
-def refusal(text: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        BrokerConfig.from_properties(text)
-    return str(caught.value)
 
 
 def test_kafkas_own_file(tmp_path: Path) -> None:
@@ -85,6 +80,7 @@ def test_defaults_are_kafkas() -> None:
 
 
 def test_attributes_are_the_keys_values() -> None:
+    assert len(BrokerSettings.__annotations__) > 50
     config = BrokerConfig.defaults()
     for name in BrokerSettings.__annotations__:
         assert hasattr(config, name), name
@@ -272,6 +268,8 @@ def test_dynamic_settings_are_taken() -> None:
     config = BrokerConfig.defaults()
     config.check_dynamic({"message.max.bytes": "5", "of.a.plugin": "x"}, False)
     config.check_dynamic({"sasl.kerberos.service.name": "x"}, True)
+    with pytest.raises(ConfigError):
+        config.check_dynamic({"message.max.bytes": "five"}, False)
 
 
 @pytest.mark.parametrize("escape", ["\\u12", "\\u", "\\u12g4", "\\u 123"])

@@ -6,15 +6,9 @@ import pytest
 
 from krammar.broker.config import (
     BrokerConfig,
-    ConfigError,
     Listener,
 )
-
-
-def refusal(text: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        BrokerConfig.from_properties(text)
-    return str(caught.value)
+from tests.broker.config.support import refusal
 
 
 def listeners(text: str) -> list[Listener]:

@@ -24,6 +24,7 @@ NO_ID = UUID(int=0)
 
 
 def join_request(member_id: str = "", **changes: Any) -> JoinGroupRequest:
+    """Build a JoinGroup of a member of ``GROUP`` that reads the topic t. ``changes`` replace fields."""
     metadata = ConsumerProtocolSubscription(version=3, topics=["t"]).encode()
     return JoinGroupRequest(
         **{
@@ -50,6 +51,7 @@ def join(client: RawClient, version: int = 9, **changes: Any) -> JoinGroupRespon
 def sync_request(
     joined: JoinGroupResponse, shares: Mapping[str, bytes] | None = None, **changes: Any
 ) -> SyncGroupRequest:
+    """Build the SyncGroup that follows a JoinGroup; the leader passes the shares."""
     return SyncGroupRequest(
         **{
             "group_id": GROUP,
@@ -67,6 +69,7 @@ def sync_request(
 
 
 def heartbeat_request(joined: JoinGroupResponse, **changes: Any) -> HeartbeatRequest:
+    """Build a Heartbeat of a member that has joined."""
     return HeartbeatRequest(
         **{
             "group_id": GROUP,
@@ -78,6 +81,7 @@ def heartbeat_request(joined: JoinGroupResponse, **changes: Any) -> HeartbeatReq
 
 
 def leave_request(joined: JoinGroupResponse, version: int = 5) -> LeaveGroupRequest:
+    """Build the LeaveGroup of a member that has joined."""
     if version < 3:
         return LeaveGroupRequest(group_id=GROUP, member_id=joined.member_id)
     member = LeaveGroupRequest.MemberIdentity(member_id=joined.member_id)

@@ -584,7 +584,7 @@ def join_request(
 
 @dataclass
 class Client848:
-    """A correct client: it owns what it was given, and gives up what it no longer may own."""
+    """A correct client: it owns its assignment, and gives up partitions that it must no longer own."""
 
     member: str
     instance: str | None

@@ -778,11 +778,6 @@ def test_settings_survive_a_restart(tmp_path: Path) -> None:
 # librdkafka.
 
 
-@pytest.fixture
-def admin(broker: Broker) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-
-
 def test_librdkafka_describes(admin: AdminClient) -> None:
     admin.create_topics([NewTopic("orders", 1, config={"retention.ms": "5000"})])["orders"].result()
     topic = ConfigResource(ResourceType.TOPIC, "orders")

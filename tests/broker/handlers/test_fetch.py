@@ -29,7 +29,8 @@ from tests.broker.requests import (
     produce,
     produce_request,
 )
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 
 @pytest.mark.parametrize("version", range(4, 19))

@@ -32,6 +32,7 @@ from krammar.broker.apis import RANGES
 from krammar.wire.batches import Record, encode_batch
 from krammar.wire.primitives import NULL_UUID
 from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 NOT_ASKED = -(1 << 31)
 # READ to ALTER_CONFIGS without cluster operations, and the reverse (KIP-430).
@@ -758,38 +759,33 @@ def test_folders_of_a_topic_whose_deletion_a_crash_has_cut_short_are_not_taken_o
 # With librdkafka's admin client.
 
 
-@pytest.fixture
-def admin(broker: Broker) -> AdminClient:
-    return AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-
-
 def test_admin_client(client: RawClient, admin: AdminClient) -> None:
     made = admin.create_topics(
         [NewTopic("one", 1, 1, config={"retention.ms": "1000"}), NewTopic("two", num_partitions=2)]
     )
     for future in made.values():
-        future.result(30)
+        future.result(PATIENCE)
     with pytest.raises(KafkaException) as caught:
-        admin.create_topics([NewTopic("one", 1, 1)])["one"].result(30)
+        admin.create_topics([NewTopic("one", 1, 1)])["one"].result(PATIENCE)
     assert caught.value.args[0].code() == ErrorCode.TOPIC_ALREADY_EXISTS
-    metadata = admin.list_topics(timeout=30)
+    metadata = admin.list_topics(timeout=PATIENCE)
     assert {name: len(topic.partitions) for name, topic in metadata.topics.items()} == {
         "one": 1,
         "two": 2,
     }
     assert metadata.controller_id == 1
-    admin.create_partitions([NewPartitions("one", 3)])["one"].result(30)
+    admin.create_partitions([NewPartitions("one", 3)])["one"].result(PATIENCE)
     with pytest.raises(KafkaException) as caught:
-        admin.create_partitions([NewPartitions("one", 2)])["one"].result(30)
+        admin.create_partitions([NewPartitions("one", 2)])["one"].result(PATIENCE)
     assert caught.value.args[0].code() == ErrorCode.INVALID_PARTITIONS
     assert listed(client) == {"one": 3, "two": 2}
     append(client, "one", 4)
     [deleted] = admin.delete_records([TopicPartition("one", 0, 3)]).values()
-    assert deleted.result(30).low_watermark == 3
+    assert deleted.result(PATIENCE).low_watermark == 3
     for future in admin.delete_topics(["one"]).values():
-        future.result(30)
+        future.result(PATIENCE)
     with pytest.raises(KafkaException) as caught:
-        admin.delete_topics(["one"])["one"].result(30)
+        admin.delete_topics(["one"])["one"].result(PATIENCE)
     assert caught.value.args[0].code() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert listed(client) == {"two": 2}
 
@@ -798,11 +794,11 @@ def test_admin_client_describes(broker: Broker, client: RawClient, admin: AdminC
     from confluent_kafka import TopicCollection
 
     create(client, new("one", 2))
-    cluster = admin.describe_cluster(include_authorized_operations=True).result(30)
+    cluster = admin.describe_cluster(include_authorized_operations=True).result(PATIENCE)
     assert cluster.cluster_id == broker.cluster.cluster_id
     assert [(node.id, node.port) for node in cluster.nodes] == [(1, broker.port)]
     assert len(cluster.authorized_operations) == 7
     futures = admin.describe_topics(TopicCollection(["one"]), include_authorized_operations=True)
-    topic = futures["one"].result(30)
+    topic = futures["one"].result(PATIENCE)
     assert [partition.leader.id for partition in topic.partitions] == [1, 1]
     assert len(topic.authorized_operations) == 8

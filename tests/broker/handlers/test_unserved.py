@@ -31,7 +31,8 @@ from kafka_wire import (
 from krammar.broker import Broker
 from krammar.broker.apis import APIS, RANGES, UNSERVED, answer_with_error
 from krammar.broker.handlers.unserved import MOST_ENTRIES
-from tests.broker.support import PATIENCE, RawClient
+from tests.broker.support import RawClient
+from tests.support.waiting import PATIENCE
 
 # Listed by ApiVersions although they are not served.
 LISTED = [key for key, api in APIS.items() if api.find is answer_with_error]
@@ -198,5 +199,6 @@ def test_the_documentation_lists_them_all() -> None:
     text = (Path(__file__).parents[3] / "docs" / "broker.md").read_text("utf-8")
     section = text.split("## What is served\n", 1)[1].split("\n## ", 1)[0]
     named = set(re.findall(r"`(\w+)`", section))
-    for key in (*UNSERVED, *LISTED):
-        assert request_class(key).__name__.removesuffix("Request") in named
+    wanted = {request_class(key).__name__.removesuffix("Request") for key in (*UNSERVED, *LISTED)}
+    assert wanted
+    assert wanted - named == set()

@@ -17,7 +17,8 @@ from krammar.broker.config import BrokerConfig, ConfigError
 from krammar.client import Client
 from krammar.client.wafka import WafkaClient, WafkaError
 from krammar.wire.errors import EncodeError
-from tests.broker.support import PATIENCE, BrokerProcess, RawClient
+from tests.broker.support import BrokerProcess, RawClient
+from tests.support.waiting import PATIENCE
 
 _LISTENERS = {"listeners": "WAFKA://127.0.0.1:0,PLAINTEXT://127.0.0.1:0"}
 _MORE = {"auto.create.topics.enable": "true", "num.partitions": "2", "message.max.bytes": "100000"}

@@ -131,10 +131,12 @@ def records_of(log: PartitionLog, offset: int | None = None, step: int = 1 << 20
 
 
 def values_of(log: PartitionLog) -> list[bytes | None]:
+    """Return the values of all records of a log."""
     return [record.value for record in records_of(log)]
 
 
 def headers_of(log: PartitionLog) -> list[BatchHeader]:
+    """Return the headers of all batches of a log."""
     return [
         header
         for segment in log.segments
@@ -144,6 +146,7 @@ def headers_of(log: PartitionLog) -> list[BatchHeader]:
 
 @contextmanager
 def refused(code: ErrorCode, text: str | None = None) -> Iterator[None]:
+    """Assert that a block raises an ApiError with a code."""
     with pytest.raises(ApiError, match=text) as caught:
         yield
     assert caught.value.code == code

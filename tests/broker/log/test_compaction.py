@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,12 +32,6 @@ CONFIG = LogConfig(
     index_interval_bytes=100,
     file_delete_delay_ms=0,
 )
-
-
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    with Setting(tmp_path) as setting:
-        yield setting
 
 
 def put(log: PartitionLog, *pairs: tuple[bytes, bytes | None], codec: int = 0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,6 @@ CONFIG = LogConfig(
     file_delete_delay_ms=0,
     retention_ms=-1,
 )
-
-
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    with Setting(tmp_path) as setting:
-        yield setting
 
 
 def newest(log: PartitionLog) -> dict[bytes | None, tuple[int, bytes | None]]:

@@ -127,6 +127,7 @@ def test_any_damage(
         log.close()
         # A log that was verified completely is valid.
         log = setting.open(CONFIG)
+        assert log.segments
         check_indexes(log)
         for segment in log.segments:
             for header in read_headers(segment.read(0, segment.size), allow_partial=False):

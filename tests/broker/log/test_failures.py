@@ -30,12 +30,6 @@ from tests.broker.log.support import (
 )
 
 
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    with Setting(tmp_path) as setting:
-        yield setting
-
-
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
     """No file of this process can grow beyond ``size`` bytes."""

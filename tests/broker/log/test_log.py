@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,12 +30,6 @@ from tests.broker.log.support import (
 )
 
 QUICK = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    with Setting(tmp_path) as setting:
-        yield setting
 
 
 def test_an_append_changes_nothing_but_offset_and_epoch(setting: Setting) -> None:
@@ -292,7 +285,7 @@ def test_segments_end_by_size_age_index_and_distance(setting: Setting) -> None:
     assert len(log.segments) == 2
     log.append(batch(b"x", timestamp=NOW + 5001))
     assert [s.base_offset for s in log.segments] == [0, 1, 3]
-    # Offsets in the index are of 32 bits.
+    # Offsets in the index have 32 bits.
     log.end_offset += 2**31 - 1
     log.append(batch(b"x", timestamp=NOW + 5001))
     assert [s.base_offset for s in log.segments] == [0, 1, 3, 3 + 2**31]

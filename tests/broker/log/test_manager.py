@@ -34,6 +34,7 @@ from tests.broker.log.support import (
     sent,
     values_of,
 )
+from tests.support.waiting import PATIENCE
 
 OTHER_ID = UUID("11111111-2222-3333-4444-555555555555")
 COMPACT = LogConfig(
@@ -154,7 +155,7 @@ def test_two_brokers_do_not_share_a_folder(managers: Managers) -> None:
         "except Exception as error:\n    print(type(error).__name__)\n"
     )
     command = [sys.executable, "-c", script, str(managers.path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stdout == "StorageError\n"
     manager.close()
     managers.start().close()

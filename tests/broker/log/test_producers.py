@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from krammar.broker.errors import ApiError
 from krammar.broker.log.log_config import LogConfig
 from krammar.wire.batches import BatchHeader, Record, crc32c
 from tests.broker.log.support import NOW, Setting, batch, headers_of, refused, sent, values_of
-
-
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    with Setting(tmp_path) as setting:
-        yield setting
 
 
 def test_a_repeated_batch_is_stored_once(setting: Setting) -> None:

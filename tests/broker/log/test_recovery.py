@@ -6,7 +6,6 @@ import os
 import shutil
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,12 +30,6 @@ from tests.broker.log.support import (
 SMALL = LogConfig(segment_bytes=500, index_interval_bytes=100)
 
 
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    with Setting(tmp_path) as setting:
-        yield setting
-
-
 def name(offset: int, ending: str) -> str:
     return f"{offset:020}{ending}"
 
@@ -54,6 +47,7 @@ def test_a_log_that_is_cut_at_every_byte_of_its_last_batch(tmp_path: Path) -> No
     log.append(sent(1, 2, b"c" * 30, b"d", transactional=True))
     log.mark_deleted()
     last = log.size - before
+    assert last > 0
 
     for kept in range(last + 1):
         for recovery_point in (0, 4):
@@ -85,6 +79,7 @@ def test_a_changed_byte_ends_the_log_there(tmp_path: Path) -> None:
         log.append(batch(b"%d" % number))
     log.mark_deleted()
     size = log.size // 3
+    assert size > 16
     data = (origin.path / name(0, ".log")).read_bytes()
     setting = Setting(tmp_path)
     for at in range(size, 2 * size):
@@ -114,7 +109,7 @@ def test_only_what_is_behind_the_recovery_point_is_verified(setting: Setting) ->
     path = setting.path / name(0, ".log")
     data = bytearray(path.read_bytes())
     size = len(data) // 10
-    data[3 * size - 2] ^= 1  # a record before it, which Kafka would not look at either
+    data[3 * size - 2] ^= 1  # a record before it, which Kafka would ignore too
     path.write_bytes(data)
     log = setting.crash(log)
     assert (log.end_offset, setting.warnings) == (10, [])
@@ -244,6 +239,7 @@ def test_a_folder_with_nothing_but_logs(setting: Setting) -> None:
 
 
 def message_v1(offset: int, value: bytes, *, attributes: int = 0, timestamp: int = NOW) -> bytes:
+    """Encode a message of the old format, magic 1."""
     rest = struct.pack(">bbqii", 1, attributes, timestamp, -1, len(value)) + value
     return struct.pack(">qiI", offset, len(rest) + 4, zlib.crc32(rest)) + rest
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka_wire import ErrorCode
@@ -24,12 +22,6 @@ from tests.broker.log.support import (
 )
 
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
-
-
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    with Setting(tmp_path) as setting:
-        yield setting
 
 
 def fill(log: PartitionLog, kinds: list[str], marks: list[int]) -> list[int]:

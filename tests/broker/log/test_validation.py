@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,12 +31,6 @@ from krammar.wire.batches.crc import sealed
 from tests.broker.log.support import NOW, Setting, batch, headers_of, refused, sent
 
 MESSAGE_V1 = bytes.fromhex("0000000000000000 00000016 00000000 01 00") + b"\0" * 16
-
-
-@pytest.fixture
-def setting(tmp_path: Path) -> Iterator[Setting]:
-    with Setting(tmp_path) as setting:
-        yield setting
 
 
 def changed(data: bytes, **fields: int) -> bytes:

@@ -27,6 +27,7 @@ SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
 
 
 def plain(user: str, password: str, identity: str = "") -> bytes:
+    """Return the bytes of a PLAIN login."""
     return f"{identity}\0{user}\0{password}".encode()
 
 
@@ -54,6 +55,7 @@ class ScramClient:
 def upsertion(
     name: str, password: str, mechanism: int = SHA_256, iterations: int = 4096
 ) -> AlterUserScramCredentialsRequest.ScramCredentialUpsertion:
+    """Build the change that gives a user a SCRAM password."""
     kind = scram_server.BY_NUMBER.get(mechanism, BY_NAME["SCRAM-SHA-256"])
     salted = kind.salted_password(password, b"salt", max(iterations, 1))
     return AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
@@ -68,10 +70,12 @@ def upsertion(
 def deletion(
     name: str, mechanism: int = SHA_256
 ) -> AlterUserScramCredentialsRequest.ScramCredentialDeletion:
+    """Build the change that removes a user's SCRAM password."""
     return AlterUserScramCredentialsRequest.ScramCredentialDeletion(name=name, mechanism=mechanism)
 
 
 def can_log_in(broker: Broker, mechanism: str, user: str, password: str) -> bool:
+    """Return whether a user can log in through SCRAM."""
     with RawClient(broker.addresses["SASL_PLAINTEXT"][1]) as client:
         assert client.call(SaslHandshakeRequest(mechanism=mechanism), 1).error_code == 0
         messages = ScramClient(mechanism, user, password)

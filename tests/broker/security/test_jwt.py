@@ -32,8 +32,9 @@ from krammar.broker.errors import BrokerError
 from krammar.client import Client
 from krammar.testing.tokens import TokenIssuer
 from krammar.util import extras
-from tests.broker.support import PATIENCE, RawClient, until
-from tests.unsecured import unsecured_token
+from tests.broker.support import RawClient
+from tests.support.unsecured import unsecured_token
+from tests.support.waiting import PATIENCE, until
 
 URL = "sasl.oauthbearer.jwks.endpoint.url"
 QUICK = {

@@ -62,12 +62,6 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-@pytest.fixture
-def client(broker: Broker) -> Iterator[RawClient]:
-    with RawClient(broker.port) as client:
-        yield client
-
-
 def log_in(client: RawClient, mechanism: str, user: str, password: str, version: int = 2) -> Any:
     """Send a handshake v1 and the messages after it. Returns the last response."""
     response = client.call(SaslHandshakeRequest(mechanism=mechanism), 1)

@@ -236,6 +236,7 @@ class Producer:
 
 
 def describe(client: RawClient, *names: str) -> list[Any]:
+    """Send DescribeTransactions, and return the states."""
     response = client.call(DescribeTransactionsRequest(transactional_ids=names), 0)
     states: list[Any] = response.transaction_states
     return states

@@ -30,6 +30,7 @@ both = pytest.mark.parametrize("versions", [OLD, NEW], ids=["old", "new"])
 
 
 def produce(producer: Producer, versions: tuple[int, int], *values: bytes) -> None:
+    """Send records in an open transaction, with the requests of a client's version."""
     if versions == OLD:
         assert producer.add(T) == {T: NONE}
     assert producer.produce(T, *values, version=versions[0]) is NONE
@@ -38,6 +39,7 @@ def produce(producer: Producer, versions: tuple[int, int], *values: bytes) -> No
 def transact(
     producer: Producer, versions: tuple[int, int], *values: bytes, commit: bool = True
 ) -> None:
+    """Send records in a transaction, and commit or abort it."""
     produce(producer, versions, *values)
     assert producer.end(commit, version=versions[1]) is NONE
 

@@ -34,6 +34,7 @@ from tests.broker.transactions.test_lost_states import (
     produce,
     transact,
 )
+from tests.support.waiting import PATIENCE
 
 NONE = ErrorCode.NONE
 FENCED = ErrorCode.PRODUCER_FENCED
@@ -302,7 +303,7 @@ def test_a_client_gets_a_fatal_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
         producer.init_transactions(30)
         producer.begin_transaction()
         producer.produce("t", b"lost")
-        producer.flush(30)
+        producer.flush(PATIENCE)
         broker.call(lambda: shutil.copytree(tmp_path / "before", tmp_path / "after"))
     lose_records(tmp_path / "after")
     restart(monkeypatch)

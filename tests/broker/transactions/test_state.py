@@ -339,11 +339,13 @@ def every_state() -> list[Transaction]:
 
 
 def test_states_come_back_from_their_records(every_state: list[Transaction]) -> None:
+    assert every_state
     for transaction in every_state:
         assert read_record(state_record("my id", transaction, 1)) == ("my id", transaction)
 
 
 def test_states_come_back_from_records_of_the_old_version(every_state: list[Transaction]) -> None:
+    assert every_state
     for transaction in every_state:
         plain = replace(transaction, previous_id=-1, next_id=-1, client_version=0)
         record = state_record("my id", transaction, 0)

@@ -1,5 +1,5 @@
 """Twelve situations that Kafka programs have to cope with, each with three clients.
 
 ``python -m tests.faults.gallery`` runs them and writes the table in docs/faults.md; the tests compare
-the table with what the clients do.
+the table with the clients' behaviour.
 """

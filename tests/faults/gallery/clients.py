@@ -1,6 +1,6 @@
 """Three Kafka clients with the same few methods.
 
-A method returns what a program sees: the values that it reads, and the names of errors. Settings are
+A method returns the results for a program: the values that it reads, and the names of errors. Settings are
 the clients' own defaults unless a situation says otherwise.
 """
 
@@ -19,8 +19,8 @@ import kafka
 from aiokafka.errors import KafkaError as AioKafkaError
 from kafka.errors import KafkaError as PythonError
 
-# Far above what anything here takes, in seconds.
-LIMIT = 30.0
+from tests.support.waiting import PATIENCE
+
 TOPIC = "orders"
 # Seconds after which a consumer in a process of its own counts as stuck; others take one or two.
 APART = 15.0
@@ -109,19 +109,19 @@ class Confluent(Client):
 
         for value in values:
             producer.produce(TOPIC, value, on_delivery=delivered)
-            producer.flush(LIMIT)
+            producer.flush(PATIENCE)
         return outcomes
 
     def transaction(self, servers: str, values: Sequence[bytes]) -> str:
         more = {"transactional.id": "t", "transaction.timeout.ms": 60_000}
         producer = self._producer(servers, Options(), **more)
-        producer.init_transactions(LIMIT)
+        producer.init_transactions(PATIENCE)
         producer.begin_transaction()
         for value in values:
             producer.produce(TOPIC, value)
-        producer.flush(LIMIT)
+        producer.flush(PATIENCE)
         try:
-            producer.commit_transaction(LIMIT)
+            producer.commit_transaction(PATIENCE)
         except confluent_kafka.KafkaException as error:
             return str(error.args[0].name())
         return ""
@@ -142,7 +142,7 @@ class Confluent(Client):
         consumer = self._consumer(servers, options)
         read = Read()
         while len(read.values) < number and len(read.errors) < ERRORS:
-            message = consumer.poll(LIMIT)
+            message = consumer.poll(PATIENCE)
             if message is None:
                 break
             if (error := message.error()) is not None:
@@ -156,7 +156,7 @@ class Confluent(Client):
         consumer = self._consumer(servers, Options())
         message = None
         while message is None:
-            message = consumer.poll(LIMIT)
+            message = consumer.poll(PATIENCE)
         try:
             consumer.commit(message, asynchronous=False)
         except confluent_kafka.KafkaException as error:
@@ -203,7 +203,7 @@ class AioKafka(Client):
             outcomes = []
             for value in values:
                 try:
-                    await asyncio.wait_for(producer.send_and_wait(TOPIC, value), LIMIT)
+                    await asyncio.wait_for(producer.send_and_wait(TOPIC, value), PATIENCE)
                     outcomes.append("")
                 except AioKafkaError as error:
                     outcomes.append(type(error).__name__)
@@ -218,7 +218,7 @@ class AioKafka(Client):
             for value in values:
                 await producer.send_and_wait(TOPIC, value)
             try:
-                await asyncio.wait_for(producer.commit_transaction(), LIMIT)
+                await asyncio.wait_for(producer.commit_transaction(), PATIENCE)
             except AioKafkaError as error:
                 return type(error).__name__
             return ""
@@ -242,7 +242,7 @@ class AioKafka(Client):
             read = Read()
             while len(read.values) < number and len(read.errors) < ERRORS:
                 try:
-                    message = await asyncio.wait_for(consumer.getone(), LIMIT)
+                    message = await asyncio.wait_for(consumer.getone(), PATIENCE)
                     read.values.append(message.value or b"")
                 except AioKafkaError as error:
                     read.errors.append(type(error).__name__)
@@ -253,9 +253,9 @@ class AioKafka(Client):
 
     def commit(self, servers: str) -> str:
         async def commit(consumer: aiokafka.AIOKafkaConsumer) -> str:
-            await asyncio.wait_for(consumer.getone(), LIMIT)
+            await asyncio.wait_for(consumer.getone(), PATIENCE)
             try:
-                await asyncio.wait_for(consumer.commit(), LIMIT)
+                await asyncio.wait_for(consumer.commit(), PATIENCE)
             except AioKafkaError as error:
                 return type(error).__name__
             return ""
@@ -292,7 +292,7 @@ class KafkaPython(Client):
         outcomes = []
         for value in values:
             try:
-                producer.send(TOPIC, value).get(timeout=LIMIT)
+                producer.send(TOPIC, value).get(timeout=PATIENCE)
                 outcomes.append("")
             except PythonError as error:
                 outcomes.append(type(error).__name__)
@@ -305,7 +305,7 @@ class KafkaPython(Client):
         producer.init_transactions()
         producer.begin_transaction()
         for value in values:
-            producer.send(TOPIC, value).get(timeout=LIMIT)
+            producer.send(TOPIC, value).get(timeout=PATIENCE)
         try:
             producer.commit_transaction()
         except PythonError as error:
@@ -329,7 +329,7 @@ class KafkaPython(Client):
         read = Read()
         while len(read.values) < number and len(read.errors) < ERRORS:
             try:
-                if not (polled := consumer.poll(timeout_ms=int(LIMIT * 1000))):
+                if not (polled := consumer.poll(timeout_ms=int(PATIENCE * 1000))):
                     break
                 read.values += [m.value for messages in polled.values() for m in messages]
             except PythonError as error:
@@ -339,10 +339,10 @@ class KafkaPython(Client):
 
     def commit(self, servers: str) -> str:
         consumer = self._consumer(servers, Options())
-        while not consumer.poll(timeout_ms=int(LIMIT * 1000)):
+        while not consumer.poll(timeout_ms=int(PATIENCE * 1000)):
             pass
         try:
-            consumer.commit(timeout_ms=int(LIMIT * 1000))
+            consumer.commit(timeout_ms=int(PATIENCE * 1000))
         except PythonError as error:
             return type(error).__name__
         finally:

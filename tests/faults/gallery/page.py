@@ -27,6 +27,7 @@ def table_of(rows: Mapping[str, Sequence[str]]) -> str:
 
 
 def with_table(page: str, table: str) -> str:
+    """Return the page with its table replaced."""
     before, _, rest = page.partition(_BEGIN)
     return before + _BEGIN + table + _END + rest.partition(_END)[2]
 

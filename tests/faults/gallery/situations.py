@@ -1,4 +1,4 @@
-"""The twelve situations: the rules that bring them about, and what a client did.
+"""The twelve situations: the rules that cause them, and the client's behaviour.
 
 A situation returns a phrase for the table. It contains only what does not depend on timing.
 """

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tests.interop.apache import SMALL_JVM, java
 from tests.interop.processes import Server
+from tests.support.waiting import PATIENCE
 
 
 class _Connect(Server):
@@ -92,7 +93,7 @@ class Worker(_Connect):
         return tasks[0]["worker_id"] if tasks and tasks[0]["state"] == "RUNNING" else None
 
 
-def until(what: str, get: Callable[[], Any], timeout: float = 90) -> Any:
+def until(what: str, get: Callable[[], Any], timeout: float = PATIENCE) -> Any:
     """Call ``get`` until it returns something true. Raises AssertionError after ``timeout`` seconds."""
     ends = time.monotonic() + timeout
     while not (found := get()):

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from tests.interop.apache import class_path
 from tests.interop.applications.connect import MirrorMaker, Worker, committed, until
 from tests.interop.processes import Krammar, Unavailable
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +113,7 @@ def test_mirror_maker_copies_records_settings_and_offsets_of_groups_over_kills(
     source, target = (stack.enter_context(Krammar(tmp_path / name)) for name in ("a", "b"))
     admin = AdminClient({"bootstrap.servers": source.bootstrap})
     topic = NewTopic("orders", 2, 1, config={"retention.ms": "7200000"})
-    admin.create_topics([topic])["orders"].result(20)
+    admin.create_topics([topic])["orders"].result(PATIENCE)
     producer = Producer({"bootstrap.servers": source.bootstrap})
 
     def send(begin: int, end: int) -> None:
@@ -122,7 +123,7 @@ def test_mirror_maker_copies_records_settings_and_offsets_of_groups_over_kills(
             producer.produce(
                 "orders", text, f"k{number}", number % 2, timestamp=10**12 + number, headers=headers
             )
-        assert producer.flush(20) == 0
+        assert producer.flush(PATIENCE) == 0
 
     send(0, 1000)
     # The group has read 300 orders of each partition.
@@ -180,7 +181,7 @@ def test_mirror_maker_copies_records_settings_and_offsets_of_groups_over_kills(
         ]
     admin = AdminClient({"bootstrap.servers": target.bootstrap})
     resource = ConfigResource(ConfigResource.Type.TOPIC, "a.orders")
-    settings = admin.describe_configs([resource])[resource].result(20)
+    settings = admin.describe_configs([resource])[resource].result(PATIENCE)
     assert settings["retention.ms"].value == "7200000"
 
     # The group moves to the other cluster: it reads some orders again there, and misses none.

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from krammar.testing import KafkaBroker
 from tests.interop.apache import class_path, java
 from tests.interop.processes import Unavailable
+from tests.support.waiting import PATIENCE
 
 _SOURCE = Path(__file__).parent / "Words.java"
 
@@ -42,11 +43,11 @@ def test_words_are_counted_once_over_a_restart(
     for run in (1, 2):
         for word in ("a", "b", "a"):
             producer.produce("words", b"", key=word)
-        assert producer.flush(10) == 0
+        assert producer.flush(PATIENCE) == 0
         # Without its files, the second run reads the store from its changelog topic.
         arguments = (kafka_broker.bootstrap_servers, str(tmp_path / str(run)), "a", str(2 * run))
         command = java("streams", "Words", *arguments, level="error", classes=program)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         assert (done.returncode, done.stdout.strip()) == (0, str(2 * run)), done.stderr[-3000:]
     last = {r.key: int.from_bytes(r.value or b"", "big") for r in kafka_broker.records("counts")}
     assert last == {b"a": 4, b"b": 2}
@@ -61,7 +62,7 @@ def test_the_streams_protocol_is_refused(
     kafka_broker.create_topic("words", 1)
     arguments = (kafka_broker.bootstrap_servers, str(tmp_path / "state"), "a", "1", "streams")
     command = java("streams", "Words", *arguments, level="error", classes=program)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1
     text = "UnsupportedVersionException: The cluster does not support the STREAMS group protocol"
     assert text in done.stderr

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 
 from krammar.testing import KafkaBroker
 from tests.interop.apache import CACHE
+from tests.support.waiting import PATIENCE
 
 _HERE = Path(__file__).parent
 _PACKAGES = ("quixstreams==3.28.1", "faststream[confluent]==0.7.8")
@@ -35,7 +36,10 @@ def python() -> Path:
 
 def _run(python: Path, script: str, *arguments: str) -> None:
     done = subprocess.run(
-        [str(python), str(_HERE / script), *arguments], capture_output=True, text=True, timeout=120
+        [str(python), str(_HERE / script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
 
@@ -44,7 +48,7 @@ def _send(broker: KafkaBroker, topic: str, *values: tuple[bytes | None, bytes]) 
     producer = Producer(broker.clients.confluent_kafka)
     for key, value in values:
         producer.produce(topic, value, key=key)
-    assert producer.flush(10) == 0
+    assert producer.flush(PATIENCE) == 0
 
 
 def test_quixstreams_counts_exactly_once_over_a_restart(

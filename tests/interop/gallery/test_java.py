@@ -16,6 +16,7 @@ from kafka_wire import ErrorCode
 
 from krammar.testing import KafkaBroker, KafkaCluster
 from tests.interop.apache import CACHE, class_path, java
+from tests.support.waiting import PATIENCE
 
 _SOURCE = Path(__file__).parent / "Bugs.java"
 
@@ -31,14 +32,14 @@ def program(kafka_jars: str) -> Path:
     folder = CACHE / f"bugs-{stamp}"
     if not (folder / "Bugs.class").exists():
         command = ["javac", "-d", str(folder), "-cp", class_path("broker"), str(_SOURCE)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
     return folder
 
 
 @contextlib.contextmanager
 def _running(program: Path, scenario: str, servers: str) -> Iterator[Step]:
-    """Run a scenario. ``step`` lets it begin or go on, and returns the line that it prints."""
+    """Run a scenario. ``step`` lets it begin or continue, and returns the line that it prints."""
     command = java("broker", "Bugs", scenario, servers, "orders", level="off", classes=program)
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -97,7 +98,7 @@ def test_a_fetch_session_is_opened_again(kafka_broker: KafkaBroker, program: Pat
     with _running(program, "read", kafka_broker.bootstrap_servers) as step:
         for value in ("one", "two", "three"):
             producer.produce("orders", value)
-            assert producer.flush(10) == 0
+            assert producer.flush(PATIENCE) == 0
             assert step() == f"read {value}"
         lost.expect()
         assert left.fired == 0

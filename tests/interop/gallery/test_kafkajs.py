@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from kafka_wire import ErrorCode
 
 from krammar.testing import KafkaBroker
+from tests.support.waiting import PATIENCE
 
 _SCRIPT = Path(__file__).parent / "kafkajs" / "coordinator.mjs"
 
@@ -23,7 +24,7 @@ def test_a_moved_coordinator_causes_a_rebalance(
     producer = Producer(kafka_broker.clients.confluent_kafka)
     for value in (b"one", b"two", b"three"):
         producer.produce("orders", value)
-    assert producer.flush(10) == 0
+    assert producer.flush(PATIENCE) == 0
     moved = kafka_broker.faults.on("OffsetCommit").answer(ErrorCode.NOT_COORDINATOR).once()
     joined = kafka_broker.faults.on("JoinGroup").after(moved).delay(0)
     done = subprocess.run(
@@ -31,7 +32,7 @@ def test_a_moved_coordinator_causes_a_rebalance(
         env={**os.environ, "KRAMMAR_NODE_MODULES": str(kafkajs_modules)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     moved.expect()

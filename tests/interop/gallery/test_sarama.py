@@ -10,6 +10,7 @@ import pytest
 from krammar.testing import KafkaBroker
 from tests.interop.go import go_program
 from tests.interop.processes import Unavailable
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def test_a_producer_closes_without_an_answer(kafka_broker: KafkaBroker, program:
         [str(program), kafka_broker.bootstrap_servers, "orders"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     silent.expect()
     assert done.stdout.splitlines()[-1] == "closed"

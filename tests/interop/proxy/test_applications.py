@@ -18,6 +18,7 @@ from tests.interop.applications.test_kafka_streams import (
 )
 from tests.interop.applications.test_programs import test_franz_go, test_kafkajs
 from tests.interop.proxy.conftest import Through
+from tests.support.waiting import PATIENCE
 
 __all__ = [
     "program",
@@ -36,7 +37,7 @@ class _Groups:
     def __getitem__(self, group: str) -> SimpleNamespace:
         asked = ConsumerGroupTopicPartitions(group)
         admin = content.admin(self._bootstrap)
-        found = admin.list_consumer_group_offsets([asked])[group].result(content.WAIT)
+        found = admin.list_consumer_group_offsets([asked])[group].result(PATIENCE)
         offsets = {(each.topic, each.partition): each.offset for each in found.topic_partitions}
         return SimpleNamespace(offsets=offsets)
 

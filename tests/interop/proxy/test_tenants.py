@@ -18,6 +18,7 @@ from krammar.proxy.filters.tenants import Tenants
 from tests.interop import content, test_java_clients
 from tests.interop.apache import java
 from tests.interop.test_java_clients import program
+from tests.support.waiting import PATIENCE
 
 __all__ = ["program"]
 
@@ -44,7 +45,7 @@ def test_nothing_crosses(cluster: str, program: Path, scenario: str) -> None:
             def say(words: str) -> Any:
                 arguments = ("Clients", words, bootstrap, TOPIC)
                 command = java("broker", *arguments, level="error", classes=program)
-                done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+                done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
                 assert done.returncode == 0, done.stderr
                 return json.loads(done.stdout)
 

@@ -1,4 +1,4 @@
-"""The same said to both data sources in one Spark session, and what comes of it put side by side."""
+"""Runs the same reads and writes with both data sources in one Spark session, and compares the results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OURS = "krammar"
 THEIRS = "kafka"
 ORDER = [("topic", "ascending"), ("partition", "ascending"), ("offset", "ascending")]
 
-# Options of ours for what the connector has not: journals.
+# Our options that the connector lacks, for journals.
 JOURNALS = (
     *("delivery", "intents", "writeId", "repeatedBatch"),
     *("message", "journalsPerTopic", "contentType", "splitBytes"),
@@ -33,7 +33,7 @@ TASK_SIZES = {"minpartitions", "maxrecordsperpartition", "minrecordsperpartition
 
 
 class Expected(Enum):
-    """What is to come of a case."""
+    """The expected result of a case."""
 
     SAME = "the same rows in the same tasks"
     SAME_ROWS = "the same rows, in other tasks"
@@ -44,7 +44,7 @@ class Expected(Enum):
 
 @dataclass(frozen=True)
 class Case:
-    """Options for both, and what is to come of them; ``why`` where that is not the same."""
+    """Options for both data sources, and the expected results; ``why`` says why they differ."""
 
     options: Mapping[str, str]
     expected: Expected = Expected.SAME
@@ -67,6 +67,7 @@ class Outcome:
 
 
 def load(spark: SparkSession, kind: str, options: Mapping[str, str]) -> DataFrame:
+    """Read with one of the two data sources."""
     reader = spark.read.format(kind)
     for name, value in options.items():
         reader = reader.option(name, value)

@@ -15,13 +15,12 @@ from confluent_kafka.admin import AdminClient, NewTopic, PartitionMetadata
 
 from tests.broker.security.certificates import Authority
 from tests.interop.apache import ApacheKafka, tool
-from tests.interop.content import WAIT, admin
+from tests.interop.content import admin
 from tests.ports import free_port
+from tests.support.waiting import PATIENCE
 
 NODES = (1, 2, 3)
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
-# Starting, leaving and electing leaders, on a machine that has other work to do.
-PATIENCE = 120.0
 
 
 class Cluster:
@@ -48,7 +47,7 @@ class Cluster:
                 "offsets.topic.replication.factor": "3",
                 "transaction.state.log.replication.factor": "3",
                 "transaction.state.log.min.isr": "2",
-                # Nobody is to wait long for what a broker that is gone has led.
+                # Partitions of a stopped broker get a new leader soon.
                 "broker.session.timeout.ms": "4000",
                 "broker.heartbeat.interval.ms": "500",
                 "replica.lag.time.max.ms": "10000",
@@ -102,7 +101,7 @@ class Cluster:
             # A node answers only after most of the others are there.
             with ThreadPoolExecutor(len(NODES)) as pool:
                 list(pool.map(lambda broker: broker.start(PATIENCE), self.brokers.values()))
-            self.until(lambda: len(self.admin.list_topics(timeout=WAIT).brokers) == len(NODES))
+            self.until(lambda: len(self.admin.list_topics(timeout=PATIENCE).brokers) == len(NODES))
         except BaseException:
             self.kill_all()
             raise
@@ -121,7 +120,7 @@ class Cluster:
             broker.kill()
 
     def until(self, reached: Callable[[], bool], timeout: float = PATIENCE) -> None:
-        """Ask until it is so. Raises AssertionError after ``timeout`` seconds."""
+        """Ask until a function returns true. Raises AssertionError after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while True:
             try:
@@ -153,7 +152,7 @@ class Cluster:
 
     def _replicated(self) -> list[PartitionMetadata]:
         """All partitions that have more than one replica."""
-        found = self.admin.list_topics(timeout=WAIT).topics.values()
+        found = self.admin.list_topics(timeout=PATIENCE).topics.values()
         return [
             partition
             for topic in found
@@ -168,7 +167,7 @@ class Cluster:
         topic = NewTopic(
             name, partitions, replicas, config={k.replace("_", "."): v for k, v in config.items()}
         )
-        self.admin.create_topics([topic], operation_timeout=WAIT)[name].result(WAIT)
+        self.admin.create_topics([topic], operation_timeout=PATIENCE)[name].result(PATIENCE)
 
         def led() -> bool:
             """the new topic"""
@@ -179,12 +178,12 @@ class Cluster:
 
     def partitions(self, topic: str) -> dict[int, PartitionMetadata]:
         found: dict[int, PartitionMetadata] = (
-            self.admin.list_topics(topic, timeout=WAIT).topics[topic].partitions
+            self.admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions
         )
         return found
 
     def reassign(self, topic: str, wanted: Mapping[int, list[int]]) -> None:
-        """Kafka's tool moves partitions to other nodes, the first of which is to lead; until it is so."""
+        """Move partitions to other nodes with Kafka's tool, and wait until the first node leads."""
         moves = [
             {"topic": topic, "partition": partition, "replicas": nodes}
             for partition, nodes in wanted.items()

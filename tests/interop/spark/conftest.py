@@ -50,7 +50,7 @@ def connector_jars() -> str:
 @pytest.fixture(scope="session")
 def spark(connector_jars: str) -> Iterator[SparkSession]:
     pyspark_sql = pytest.importorskip("pyspark.sql", reason="PySpark is not installed")
-    # Else Spark's workers are whatever python3 is in the path.
+    # Otherwise Spark's workers run the python3 on the PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
         pyspark_sql.SparkSession.builder.master("local[2]")

@@ -1,4 +1,4 @@
-"""Where tasks of a query wait until the test lets them go on."""
+"""A place at which tasks of a query wait until the test lets them continue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Self
 
 import pyarrow as pa
 
-PATIENCE = 180.0
+from tests.support.waiting import PATIENCE
 
 
 class Gate:
@@ -53,7 +53,7 @@ class Gate:
                     self._waiting.put(connection)
 
     def wait(self, count: int) -> None:
-        """Until so many tasks wait here; they go on waiting."""
+        """Wait until this many tasks wait here; they continue to wait."""
         found = [self._waiting.get(timeout=PATIENCE) for _ in range(count)]
         for one in found:
             self._waiting.put(one)
@@ -80,8 +80,8 @@ def through(
     def passing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches):
             if number == ahead:
-                with socket.create_connection(("127.0.0.1", port), 60) as connection:
-                    connection.settimeout(180)
+                with socket.create_connection(("127.0.0.1", port), PATIENCE) as connection:
+                    connection.settimeout(PATIENCE)
                     connection.recv(1)
             yield batch
 

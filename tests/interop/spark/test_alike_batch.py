@@ -313,7 +313,7 @@ CASES: dict[str, list[Case]] = {
         for name in JOURNALS
         if name.lower() in TABLE
     },
-    # The connector takes what it does not know for nothing.
+    # The connector ignores unknown options.
     "source": [Case({**PLAIN, "source": "kafka"})],
     "path": [Case({**PLAIN, "path": "/x"}, WE_REFUSE, _OWN, "has no meaning with source=kafka")],
     "paths": [Case({**PLAIN, "paths": "[]"}, WE_REFUSE, _OWN)],
@@ -340,7 +340,7 @@ CASES: dict[str, list[Case]] = {
 def test_options(
     spark: SparkSession, cluster: Cluster, written: content.Written, name: str
 ) -> None:
-    """A new option needs a case: what the connector makes of it."""
+    """Each option needs a case that shows how the connector treats it."""
     differences = []
     seen = False
     for case in CASES[name]:

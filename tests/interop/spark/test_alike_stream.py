@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from pyspark.errors import PySparkException
@@ -19,7 +21,6 @@ from tests.interop import content
 from tests.interop.spark.alike import OURS, THEIRS
 from tests.interop.spark.cluster import Cluster
 
-PATIENCE = 120
 COUNTS = (70, 200, 3)
 EARLIEST = {"startingOffsets": "earliest"}
 Where = tuple[str, int, int]
@@ -113,6 +114,7 @@ def test_options_of_streams(
     spark: SparkSession, cluster: Cluster, flow: str, tmp_path: Path, name: str
 ) -> None:
     """A new option needs a case."""
+    assert CASES[name]
     for number, (options, says) in enumerate(CASES[name]):
         found = [
             run(spark, cluster, kind, {"subscribe": flow, **options}, tmp_path / f"{kind}-{number}")

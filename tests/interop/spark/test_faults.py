@@ -1,5 +1,5 @@
 """Brokers are killed, stopped and started, and partitions move, while Spark reads and writes: exactly the
-records, once; twice only what is of a micro-batch that was stopped in its midst."""
+records, once. Only records of an interrupted micro-batch can appear twice."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.support.waiting import PATIENCE
 
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
@@ -22,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.interop import content
 from tests.interop.spark.alike import OURS, load
 from tests.interop.spark.cluster import Cluster
-from tests.interop.spark.gate import PATIENCE, Gate, through
+from tests.interop.spark.gate import Gate, through
 
 # Topics, with the records of each of their partitions. A task gives rows when it has 32768 of them: that
 # of ``long`` does so in its midst.
@@ -65,7 +67,7 @@ def check(found: pa.Table, counts: dict[str, list[int]] = COUNTS) -> None:
 
 
 class Running(threading.Thread):
-    """Something beside the test; ``result`` waits for what it gives."""
+    """Runs a function in a thread; ``result`` waits for its result."""
 
     def __init__(self, work: Callable[[], pa.Table]) -> None:
         super().__init__(daemon=True)
@@ -180,7 +182,7 @@ PADDING = "array(named_struct('key', 'padding', 'value', cast(repeat('.', 500) a
 def copying(
     spark: SparkSession, cluster: Cluster, target: str, folder: Path, *, to_end: bool = False
 ) -> Iterator[tuple[StreamingQuery, Gate]]:
-    """A query by the sink itself; with ``to_end`` it ends when all that is there is written. What is of one
+    """A query by the sink itself; with ``to_end``, it ends when all existing records are written. Records of one
     partition has a few keys of its own."""
     options = reader_options(cluster, STEADY)
     limit = str(TASKS * ROWS_IN_TASK)
@@ -221,8 +223,8 @@ def ends(cluster: Cluster, topic: str) -> dict[int, int]:
         TopicPartition(topic, partition): OffsetSpec.latest()
         for partition in cluster.partitions(topic)
     }
-    found = cluster.admin.list_offsets(asked, request_timeout=content.WAIT)
-    return {at.partition: future.result(content.WAIT).offset for at, future in found.items()}
+    found = cluster.admin.list_offsets(asked, request_timeout=PATIENCE)
+    return {at.partition: future.result(PATIENCE).offset for at, future in found.items()}
 
 
 def until_more_than(cluster: Cluster, topic: str, rows: int) -> None:

@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 from kafka_wire import ErrorCode
 
 from krammar.testing import KafkaBroker
+from tests.support.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +24,7 @@ def test_an_offset_that_is_refused_once_is_read_once(
     producer = Producer(kafka_broker.clients.confluent_kafka)
     for number in range(20):
         producer.produce("orders", b"%d" % number)
-    assert producer.flush(10) == 0
+    assert producer.flush(PATIENCE) == 0
     gone = kafka_broker.faults.on("Fetch", topic="orders").once()
     gone.answer(ErrorCode.OFFSET_OUT_OF_RANGE)
     reader = spark.read.format(source).option("subscribe", "orders")

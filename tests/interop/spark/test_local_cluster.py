@@ -16,11 +16,12 @@ from confluent_kafka import Producer
 
 from krammar.client import Client
 from tests.interop.processes import Krammar
+from tests.support.waiting import PATIENCE
 
+LONG = 2 * PATIENCE
 ROOT = Path(__file__).parents[3]
 PARTITIONS = 4
 RECORDS = 200_000
-PATIENCE = 300  # seconds
 
 READ = """
 import json, os, sys
@@ -77,7 +78,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Krammar]:
             producer.produce("source", b"%d" % number, partition=number % PARTITIONS)
             if not number & 1023:
                 producer.poll(0)
-        assert producer.flush(PATIENCE) == 0
+        assert producer.flush(LONG) == 0
         yield running
 
 
@@ -113,7 +114,7 @@ def group_is_gone(group: int) -> bool:
 def wait_for_end(driver: subprocess.Popen[str], folder: Path) -> str:
     """Wait until the driver has ended well, and return its output."""
     try:
-        output, _ = driver.communicate(timeout=PATIENCE)
+        output, _ = driver.communicate(timeout=LONG)
     finally:
         if not group_is_gone(driver.pid):
             os.killpg(driver.pid, signal.SIGKILL)
@@ -144,14 +145,14 @@ def test_a_driver_that_dies_in_the_middle_of_a_write_loses_nothing(
     checkpoint = environment / "checkpoint"
     driver = submit(environment, COPY, [broker.bootstrap, checkpoint, RECORDS // 100])
     with Client(broker.bootstrap) as client:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LONG
         while copied(client) < RECORDS // 10:
             assert driver.poll() is None, (environment / "log").read_text()[-5000:]
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, f"{copied(client)} records are copied"
         driver.kill()  # the driver's JVM, which spark-submit has become
         driver.communicate()
         while not group_is_gone(driver.pid):  # its executors end by themselves
-            assert time.monotonic() < deadline
+            assert time.monotonic() < deadline, "executors are still alive"
             time.sleep(0.1)
         # What one executor had acknowledged may be written again, but nothing is missing.
         assert RECORDS // 10 <= copied(client) < RECORDS

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from confluent_kafka import ConsumerGroupTopicPartitions
@@ -28,7 +30,7 @@ Rows = dict[Where, list[tuple[Any, ...]]]
 
 @pytest.fixture(scope="module")
 def places(cluster: Cluster, written: content.Written) -> list[Where]:
-    known = cluster.admin.list_topics(timeout=content.WAIT).topics
+    known = cluster.admin.list_topics(timeout=PATIENCE).topics
     return [(topic, number) for topic in TOPICS for number in known[topic].partitions]
 
 
@@ -90,7 +92,7 @@ def committed_offsets(
     for group in ("g-plain", "g-joined"):
         request = [ConsumerGroupTopicPartitions(group)]
         [answer] = cluster.admin.list_consumer_group_offsets(request).values()
-        for each in answer.result(content.WAIT).topic_partitions:
+        for each in answer.result(PATIENCE).topic_partitions:
             if each.offset >= 0:
                 found[group, each.topic, each.partition] = each.offset
     assert found
@@ -106,7 +108,7 @@ def test_after_it_is_gone(
     how: str,
 ) -> None:
     """One node's folder: its partitions of topics without replicas, and all offsets of groups, typed."""
-    known = cluster.admin.list_topics(timeout=content.WAIT).topics
+    known = cluster.admin.list_topics(timeout=PATIENCE).topics
     counts = {topic: len(known[topic].partitions[0].replicas) for topic in TOPICS}
     assert set(counts.values()) == {1}
     mine = [

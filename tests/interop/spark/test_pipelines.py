@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark.pipelines", reason="PySpark 4.1 is not installed")
 
 from krammar.client import Client
@@ -20,7 +22,7 @@ from tests.spark.support import STARTS, TOO_SLOW
 for needed in ("grpc", "grpc_status", "google.rpc", "pandas", "yaml", "zstandard"):
     pytest.importorskip(needed, reason=f"{needed} is not installed")
 
-PATIENCE = 600
+LONG = 4 * PATIENCE
 _SPEC = """\
 name: copy
 storage: {storage}
@@ -46,7 +48,7 @@ def attempt(folder: Path) -> subprocess.CompletedProcess[str]:
     command = ["spark-pipelines", "run"]
     for setting in (*settings, "spark.driver.memory=1g", "spark.ui.enabled=false"):
         command += ["--conf", setting]
-    # Variables of Spark are of a session that other tests have started.
+    # Spark's environment variables belong to a session that other tests have started.
     kept = {name: value for name, value in os.environ.items() if "SPARK" not in name}
     return subprocess.run(
         command,
@@ -55,7 +57,7 @@ def attempt(folder: Path) -> subprocess.CompletedProcess[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=PATIENCE,
+        timeout=LONG,
     )
 
 

@@ -1,4 +1,4 @@
-"""Tasks that fail, and tasks that Spark runs twice at the same time: what the sinks promise holds."""
+"""Tasks that fail, and tasks that Spark runs twice at the same time: the sinks keep their promises."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import PATIENCE
+
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 import journal_wire as wire
@@ -23,8 +25,8 @@ from krammar.testing import KafkaBroker
 from tests.interop.spark.repeated_tasks_driver import ROWS, TOPICS
 from tests.ports import free_port
 
+LONG = 5 * PATIENCE
 ROOT = Path(__file__).parents[3]
-PATIENCE = 900
 
 
 @contextmanager
@@ -47,14 +49,14 @@ def spark_cluster(folder: Path) -> Iterator[str]:
                 stdout=log,
                 stderr=log,
             )
-            stack.callback(process.wait, 60)
+            stack.callback(process.wait, PATIENCE)
             stack.callback(process.terminate)
         yield url
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
-    """A broker with what the driver has written."""
+    """A broker with the records that the driver has written."""
     if sys.platform != "linux":
         pytest.skip("other systems have no 127.0.0.2")
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
@@ -71,7 +73,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
             env={**os.environ, "PYTHONPATH": path},
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=LONG,
         )
         assert done.stdout.count("saved") == len(TOPICS), done.stdout + done.stderr
         yield broker
@@ -93,5 +95,5 @@ def test_delivery_at_least_once_loses_no_row(written: KafkaBroker, how: str) -> 
     records = written.records(TOPICS[how, "at-least-once"])
     found = Counter(int(record.value or b"") for record in records)
     assert sorted(found) == list(range(ROWS))
-    # Those of the first attempt are there too.
+    # Records of the first attempt exist too.
     assert set(found.values()) == {1, 2}

@@ -1,4 +1,4 @@
-"""Keys for the tests of Encrypt, and what the broker has."""
+"""Keys for the tests of Encrypt, and the values that the broker stores."""
 
 from __future__ import annotations
 
@@ -13,22 +13,27 @@ from tests.proxy.filters.support import fetch
 
 
 def line(key_id: str) -> str:
+    """Return the line of a file of keys for a new key."""
     return f"{key_id} {base64.b64encode(os.urandom(32)).decode()}\n"
 
 
 def decoded(data: bytes | None) -> list[Record]:
+    """Return all records of encoded batches."""
     return [record for batch in read_batches(data) for record in batch]
 
 
 def stored(broker: KafkaBroker, topic: str = "orders") -> list[bytes]:
+    """Return the values that the broker stores, without the proxy."""
     return [record.value or b"" for record in broker.records(topic)]
 
 
 def key_of(envelope: bytes) -> bytes:
+    """Return the wrapped key of an envelope."""
     return parse(envelope, 0).wrapped
 
 
 def fetch_direct(broker: KafkaBroker, version: int = 12, topic: str = "orders") -> bytes | None:
+    """Fetch through a proxy without filters, so that nothing is decrypted."""
     with Proxy.start(broker.bootstrap_servers) as direct:
         return fetch(direct, version, topic).records
 

@@ -15,7 +15,6 @@ from krammar.wire.batches import Record, encode_batch
 from krammar.wire.connection import ResponseReceived
 from tests.proxy.support import Client, address
 
-PATIENCE = 30
 # The timestamp of records.
 NOW = 1_700_000_000_000
 
@@ -41,6 +40,7 @@ def answered(client: Client, request: Any, version: int) -> Any:
 
 
 def topic_id(client: Client, name: str) -> UUID:
+    """Return the id of a topic."""
     request = MetadataRequest(topics=[MetadataRequest.Topic(name=name)])
     found: UUID = client.ask(request, 12).response.topics[0].topic_id
     return found

@@ -19,6 +19,7 @@ from kafka_wire import (
     SaslHandshakeRequest,
 )
 
+from krammar.client import At
 from krammar.client import Client as KrammarClient
 from krammar.client.errors import (
     ClusterAuthorizationFailed,
@@ -142,7 +143,10 @@ def test_logins(sasl: str) -> None:
                 **settings | {"bootstrap_servers": proxy.bootstrap_servers}
             ) as client:
                 if user == "alice":
-                    client.producer().wait_for(client.producer().send("orders", b"x"))
+                    with client.producer() as producer:
+                        producer.send("orders", b"x")
+                    found = client.records("orders", begin=At.EARLIEST, end=At.LATEST)
+                    assert [record.value for _, record in found] == [b"x"]
                 else:
                     with pytest.raises(TopicAuthorizationFailed):
                         client.partitions("orders")

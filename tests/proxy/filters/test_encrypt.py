@@ -19,7 +19,8 @@ from krammar.proxy.filters.tenants import Tenants
 from krammar.proxy.filters.validate import Validate
 from krammar.wire.batches import Compression, Record, encode_batch, read_batches
 from tests.proxy.filters.encrypted import decoded, fetch_direct, key_of, line, stored
-from tests.proxy.filters.support import NOW, PATIENCE, fetch, produce, through
+from tests.proxy.filters.support import NOW, fetch, produce, through
+from tests.support.waiting import PATIENCE
 
 SECRET = b"a secret that must not be in the log"
 
@@ -205,7 +206,7 @@ def test_a_producer_cannot_forge_an_envelope_or_encrypted_headers(keys: Path) ->
 
 
 def test_compaction(keys: Path) -> None:
-    """Any record of a batch can be the only one that is left, and a null value deletes its key."""
+    """Any record of a batch can be the only remaining one, and a null value deletes its key."""
     with through(Encrypt(keys=keys, headers=True), topics=()) as (broker, proxy):
         with KrammarClient(proxy.bootstrap_servers) as client:
             configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
@@ -255,7 +256,7 @@ def test_with_other_filters_of_records(keys: Path) -> None:
             ("other", 0): ErrorCode.INVALID_RECORD,
         }
         del batches["orders", 0]
-        found = produce(proxy, 13, batches)  # nothing is left for the broker
+        found = produce(proxy, 13, batches)  # the broker gets no request
         assert {each.error_code for each in found.values()} == {ErrorCode.INVALID_RECORD}
         assert len(found) == 2
         assert list(map(is_sealed, stored(broker))) == [True]

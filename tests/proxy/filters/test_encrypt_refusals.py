@@ -30,7 +30,8 @@ from krammar.proxy.filters.envelope import (
 from krammar.testing import KafkaBroker
 from krammar.wire.batches import Record, encode_batch
 from tests.proxy.filters.encrypted import decoded, fetch_direct
-from tests.proxy.filters.support import PATIENCE, fetch, produce, through
+from tests.proxy.filters.support import fetch, produce, through
+from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture

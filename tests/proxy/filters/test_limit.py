@@ -10,13 +10,14 @@ from kafka_wire import FetchRequest, MetadataRequest, ProduceRequest
 
 from krammar.proxy.filters.limit import Limit
 from krammar.wire.batches import Record, encode_batch
-from tests.proxy.filters.support import PATIENCE, Client, address, through
+from tests.proxy.filters.support import Client, address, through
+from tests.support.waiting import PATIENCE
 
 RECORDS = encode_batch([Record(value=bytes(1000))])
 
 
 class Clocked(Limit):
-    """A limit in whose time nothing passes, except for what it waits for."""
+    """A limit whose clock only advances by its own waits."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -11,7 +11,7 @@ from krammar.auth.oauth import FirstMessage
 from krammar.proxy import Close, Connection, Exchange
 from krammar.proxy.chain import Chain, Settled
 from krammar.proxy.filters.logins import SeesLogins, claimed
-from tests.unsecured import unsecured_token
+from tests.support.unsecured import unsecured_token
 
 FIRST = FirstMessage(unsecured_token({"sub": "alice"}), {}, "").encode()
 

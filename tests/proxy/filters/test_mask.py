@@ -13,8 +13,9 @@ from kafka_wire import FetchRequest, FetchResponse
 from krammar.proxy import Exchange, Filter, on
 from krammar.proxy.filters.mask import Mask
 from krammar.wire.batches import Compression, Record, encode_batch, read_batches
-from tests.proxy.filters.support import PATIENCE, Client, address, fetch, produce, through
-from tests.proxy.support import framed
+from tests.proxy.filters.support import Client, address, fetch, produce, through
+from tests.support.frames import framed
+from tests.support.waiting import PATIENCE
 
 
 def values(data: bytes) -> list[bytes | None]:

@@ -16,6 +16,7 @@ from krammar.client import Client
 from krammar.proxy.settings import read_settings
 from krammar.testing import KafkaBroker
 from tests.proxy.filters.encrypted import line
+from tests.support.waiting import PATIENCE
 
 FOLDER = Path(__file__).parents[3]
 
@@ -121,7 +122,7 @@ def test_the_example() -> None:
             with Client(address, client_id="me") as client:
                 client.admin.create_topic("orders")
             lines = [process.stdout.readline() for _ in range(2)]
-            process.communicate("\n", timeout=30)
+            process.communicate("\n", timeout=PATIENCE)
         finally:
             process.kill()
             process.wait()

@@ -21,8 +21,8 @@ from krammar.proxy.filters.tenants import Tenants
 from krammar.testing import KafkaBroker, KafkaCluster
 from tests.proxy.test_logins import USERS, own
 from tests.proxy.test_tls import Certificates, connect
+from tests.support.waiting import PATIENCE
 
-PATIENCE = 30
 COUNT = 50
 TENANTS = ("blue", "red")
 

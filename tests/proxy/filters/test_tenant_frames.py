@@ -54,6 +54,7 @@ def framed(header: bytes, body: bytes) -> bytes:
 
 
 def request_frame(message: Any, version: int) -> bytes:
+    """Encode a request with its header and length."""
     headers = kw.header_versions(message.api_key, version)
     header = kw.RequestHeader(
         request_api_key=message.api_key,

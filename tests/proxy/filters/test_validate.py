@@ -14,7 +14,8 @@ from krammar.client import Client as KrammarClient
 from krammar.client.errors import InvalidRecord
 from krammar.proxy.filters.validate import Validate
 from krammar.wire.batches import Compression, Record, encode_batch
-from tests.proxy.filters.support import PATIENCE, Client, address, produce, through
+from tests.proxy.filters.support import Client, address, produce, through
+from tests.support.waiting import PATIENCE
 
 SCHEMA = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -16,6 +16,7 @@ from typing import Any
 from krammar.compiler import ir, names
 from krammar.compiler.backends import python
 from krammar.compiler.backends.interface import Source
+from krammar.compiler.backends.python_classes import StructItem
 from krammar.compiler.backends.templates import TemplateBackend, templates_folder
 from krammar.compiler.steps import (
     Prefix,
@@ -27,6 +28,7 @@ from krammar.compiler.steps import (
     WireText,
     WireType,
     WireVersioned,
+    innermost,
     min_size,
 )
 
@@ -92,7 +94,7 @@ class NativeContext:
         """Return the part of function names that identifies a struct."""
         return "__".join(names.snake_case(part) for part in struct.name.split("."))
 
-    def dispatch(self, item: python.StructItem) -> list[tuple[int, str]]:
+    def dispatch(self, item: StructItem) -> list[tuple[int, str]]:
         """Return each version with the name of its layout, newest first, as new versions are used most."""
         assert item.table is not None
         return sorted(
@@ -137,8 +139,7 @@ class NativeContext:
 
 
 def _has_bytes(wire: WireType) -> bool:
-    while isinstance(wire, WireArray):
-        wire = wire.element
+    wire = innermost(wire)
     if isinstance(wire, WireText):
         return wire.kind == "bytes"
     return isinstance(wire, WireSized | WireVersioned)
@@ -199,7 +200,7 @@ def _holds_struct(item: ir.Field) -> bool:
     )
 
 
-def _defaults(items: Sequence[python.StructItem]) -> list[ir.Struct]:
+def _defaults(items: Sequence[StructItem]) -> list[ir.Struct]:
     """The structs that occur as default values."""
     found: dict[str, ir.Struct] = {}
     for item in items:
@@ -225,7 +226,7 @@ def _differing(context: NativeContext) -> list[ir.Struct]:
                 add(inner)
 
     for known in context.layouts.values():
-        for step in known.tags.known if known.tags is not None else ():
+        for step in known.tagged:
             add(step.field)
         for item in known.absent:
             if not item.ignorable:

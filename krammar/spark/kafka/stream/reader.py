@@ -1,4 +1,4 @@
-"""The readers of streams, which Spark calls; ``planner`` decides what a micro-batch has."""
+"""The readers of streams, which Spark calls; ``planner`` decides which offsets a micro-batch reads."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
             return offsets_to_json(self.planner.end(start, limits))
 
     def planned(self, start: Json, end: Json) -> list[Task]:
-        """Return what a batch has."""
+        """Return the tasks of a micro-batch."""
         with self.broker_errors("planning"):
             return self.planner.tasks(offsets_of(start), offsets_of(end))
 

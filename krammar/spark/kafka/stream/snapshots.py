@@ -111,7 +111,7 @@ class StreamSnapshots:
     def missing(
         self, snapshot: StreamSnapshot, start: Set[TopicPartition] = frozenset()
     ) -> list[str]:
-        """Describe what the options name, but neither the brokers nor ``start`` have."""
+        """Describe the topics and partitions that the options name, but that neither the brokers nor ``start`` have."""
         known = {at.topic for at in start}
         if not self._options.given("assign"):
             return [missing_topic(name) for name in sorted(snapshot.missing - known)]
@@ -134,7 +134,7 @@ class StreamSnapshots:
         return end < start and snapshot.topics[at.topic].partitions[at.partition].leader_epoch == 0
 
     def existing(self, wanted: Offsets) -> StreamSnapshot:
-        """Ask the brokers for those of the wanted partitions that exist."""
+        """Ask the brokers which of the wanted partitions exist."""
         return self._ask(
             sorted({at.topic for at in wanted}),
             lambda topics: [

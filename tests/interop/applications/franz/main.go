@@ -1,5 +1,5 @@
-// Reads topic `in` in group `g` and writes to `out` in transactions, with franz-go: `main SERVERS COUNT` ends after
-// COUNT records.
+// Reads topic `in` in group `g` and writes to `out` in transactions, with franz-go: `main SERVERS PROTOCOL COUNT` ends
+// after COUNT records. PROTOCOL is that of the group.
 package main
 
 import (
@@ -19,9 +19,9 @@ func must(err error) {
 }
 
 func main() {
-	left, err := strconv.Atoi(os.Args[2])
+	left, err := strconv.Atoi(os.Args[3])
 	must(err)
-	session, err := kgo.NewGroupTransactSession(
+	options := []kgo.Opt{
 		kgo.SeedBrokers(os.Args[1]),
 		kgo.TransactionalID("franz"),
 		kgo.ConsumerGroup("g"),
@@ -29,7 +29,11 @@ func main() {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.RequireStableFetchOffsets(),
-	)
+	}
+	if os.Args[2] == "consumer" {
+		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
+	}
+	session, err := kgo.NewGroupTransactSession(options...)
 	must(err)
 	defer session.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

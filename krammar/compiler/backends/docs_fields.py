@@ -1,0 +1,93 @@
+"""The fields in the HTML reference, with their types in the words of definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from krammar.compiler import ir
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRow:
+    """A field in the table of a message.
+
+    ``depth`` is the nesting level of its struct, ``path`` the attributes that lead to it. ``versions`` are the
+    versions in which the field and its struct exist.
+    """
+
+    depth: int
+    path: str
+    field: ir.Field
+    versions: ir.VersionRange
+    type: str
+    named: str
+    default: str
+
+
+def field_rows(
+    struct: ir.Struct, held: ir.VersionRange, depth: int, path: str
+) -> Iterator[FieldRow]:
+    for member in struct.fields:
+        versions = member.versions.intersect(held) or member.versions
+        inner = ir.struct_of(member.type)
+        inside = f"{path}.{member.python_name}"
+        yield FieldRow(
+            depth,
+            inside,
+            member,
+            versions,
+            _type(member.type),
+            _named(member.type),
+            _default(member),
+        )
+        if inner is not None and inner.anonymous:
+            yield from field_rows(inner, versions, depth + 1, inside)
+
+
+def _named(type_: ir.Type) -> str:
+    """The struct or the enum with a name of its own in a type, or an empty text."""
+    match ir.innermost_type(type_):
+        case ir.EnumType(enum):
+            return enum.name
+        case ir.StructType(struct) if not struct.anonymous:
+            return struct.name
+        case _:
+            return ""
+
+
+def _type(type_: ir.Type) -> str:
+    """A type as in definition files."""
+    match type_:
+        case ir.Primitive(name=name) | ir.Varint(name=name):
+            return name
+        case ir.Text(kind, nullable, varint):
+            word = f"varint-{kind}" if varint else kind
+            return word if nullable is None or varint else f"nullable-{word}{_from(nullable)}"
+        case ir.Array(element, nullable, varint):
+            before = "varint" if varint else ""
+            if nullable is not None and not varint:
+                before = f"nullable{_from(nullable)}"
+            return f"{before}[{_type(element)}]"
+        case ir.StructType(struct, nullable):
+            return ("nullable " if nullable else "") + (
+                "struct" if struct.anonymous else struct.name
+            )
+        case ir.EnumType(enum):
+            return f"{enum.name} ({enum.type.name})"
+        case ir.LengthFieldMinus(length_field, minus):
+            return f"{length_field} - {minus} bytes"
+
+
+def _from(nullable: ir.VersionRange) -> str:
+    return f"-v{nullable.min}+" if nullable.min else ""
+
+
+def _default(member: ir.Field) -> str:
+    if isinstance(member.type, ir.StructType) and not member.type.nullable:
+        return ""  # a struct with default values
+    if member.default is None:
+        return "null"
+    if isinstance(member.default, bool):
+        return str(member.default).lower()
+    return str(member.default) if member.default not in (0, "", b"", ()) else ""

@@ -1,0 +1,194 @@
+"""The classes of a generated module: a ``StructItem`` for each struct, with facts for the templates."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from krammar.compiler import ir, names
+from krammar.compiler.backends.python_text import (
+    quoted,
+)
+from krammar.compiler.layout_table import LayoutTable, SharedLayout, codecs, layout_table
+
+# The types in annotations of fields.
+_BUILTIN_TYPES = frozenset({"bool", "bytes", "float", "int", "list", "str"})
+
+
+@dataclass(frozen=True)
+class StructItem:
+    """A generated class: its struct, its base class, and facts for the template.
+
+    ``inner`` are the classes inside it. ``function`` is the part of function names that identifies the struct.
+    """
+
+    struct: ir.Struct
+    base: str
+    table: LayoutTable | None = None
+    request: ir.Request | None = None
+    throttle_from: int | None = None
+    inner: tuple[StructItem, ...] = ()
+    function: str = ""
+
+    @property
+    def lengths(self) -> dict[str, tuple[str, int]]:
+        """For each length field: the counted field, and the number that is added to its length."""
+        return {
+            member.type.length_field: (member.python_name, member.type.minus)
+            for member in self.struct.fields
+            if isinstance(member.type, ir.LengthFieldMinus)
+        }
+
+    @property
+    def facts(self) -> list[str]:
+        """The keywords of the class statement: the class's versions, and its request."""
+        found: list[str] = []
+        if self.request is not None:
+            found.append(f"api_key={self.request.key}")
+            if self.request.struct is self.struct:
+                if self.request.routing:
+                    found.append(f"routing={quoted(self.request.routing)}")
+            elif self.throttle_from is not None:
+                found.append(f"throttle_from={self.throttle_from}")
+        if self.table is not None:
+            found.append(f"versions=({self.table.min_version}, {self.table.max_version})")
+            if self.struct.flexible_from is not None:
+                found.append(f"flexible_from={self.struct.flexible_from}")
+            if self.table.open_ended:
+                found.append("_open_ended=True")
+            if self.struct.version_field:
+                found.append(f"_version_field={quoted(self.struct.version_field)}")
+        if self.lengths:
+            pairs = (
+                f"{quoted(name)}: ({quoted(counted)}, {plus})"
+                for name, (counted, plus) in self.lengths.items()
+            )
+            found.append(f"_lengths={{{', '.join(pairs)}}}")
+        return found
+
+    @property
+    def journal(self) -> bool:
+        """Whether it is a message of krammar.journal, which has a field ``UUID: uuid``."""
+        return any(
+            member.name == "UUID" and member.type == ir.PRIMITIVES["uuid"]
+            for member in self.struct.fields
+        )
+
+    @cached_property
+    def codecs(self) -> list[tuple[str, SharedLayout]]:
+        """The codecs, each with the part of function names that identifies it."""
+        assert self.table is not None
+        found = codecs(self.table)
+        lone = len(found) == 1
+        return [(self.function if lone else f"{self.function}_v{c.first}", c) for c in found]
+
+    @property
+    def shadowed(self) -> frozenset[str]:
+        """Types of Python that the class cannot name, because fields have these names."""
+        return _BUILTIN_TYPES & {member.python_name for member in self.struct.fields}
+
+
+def aliases(items: Sequence[StructItem]) -> dict[str, str]:
+    """A variable for each class inside of a message: the name of the class, unless two messages have it."""
+    inner = [item.struct for item in items if item.struct.owner != item.struct.name]
+    used = Counter(struct.class_name for struct in inner)
+    return {
+        struct.name: (
+            f"_{struct.name.replace('.', '_')}"
+            if used[struct.class_name] > 1 or struct.class_name in _TAKEN
+            else f"_{struct.class_name}"
+        )
+        for struct in inner
+    }
+
+
+def struct_items(file: ir.DefinitionFile, requests: dict[str, ir.Request]) -> Iterator[StructItem]:
+    """The classes of a module, each with the classes inside it."""
+    inner: dict[str, list[StructItem]] = {}
+    for named in file.structs:
+        for struct in ir.walk(named):
+            if struct.owner != struct.name:
+                inner.setdefault(struct.owner, []).append(_item(struct, requests))
+    tops = [struct for struct in file.structs if struct.owner == struct.name]
+    # `request` instead of `heartbeat_request`, in the module `heartbeat`.
+    long = {struct.name: names.snake_case(struct.name) for struct in tops}
+    short = {name: stem.removeprefix(f"{file.module}_") for name, stem in long.items()}
+    stems = short if len(set(short.values())) == len(short) else long
+    for struct in tops:
+        classes = tuple(inner.get(struct.name, ()))
+        yield replace(_item(struct, requests), inner=classes, function=stems[struct.name])
+
+
+def _item(struct: ir.Struct, by_struct: dict[str, ir.Request]) -> StructItem:
+    throttle = None
+    for item in struct.fields:
+        if item.throttle_from is not None:
+            throttle = item.throttle_from
+    if not struct.encoding:
+        return StructItem(struct, "Struct")
+    table = layout_table(struct)
+    request = by_struct.get(struct.name)
+    if request is None:
+        base = "VersionedCodec" if struct.version_field else "Codec"
+        return StructItem(struct, base, table)
+    base = "Request" if request.struct is struct else "Response"
+    return StructItem(struct, base, table, request, throttle)
+
+
+def mentioned_structs(item: StructItem) -> Iterator[ir.Struct]:
+    """Structs whose classes the module of ``item`` uses: in annotations, and in codecs."""
+
+    def below(struct: ir.Struct) -> Iterator[ir.Struct]:
+        for inner in struct.fields:
+            held = ir.struct_of(inner.type)
+            if held is not None:
+                yield held
+                yield from below(held)
+
+    if item.table is not None:
+        yield from below(item.struct)
+    else:
+        for inner in item.struct.fields:
+            held = ir.struct_of(inner.type)
+            if held is not None:
+                yield held
+
+
+# Names that generated modules import, without the underscore.
+_TAKEN = frozenset({"Any", "ClassVar", "IntEnum", "Iterable", "Malformed", "PackGroup", "Struct"})
+
+
+_VARIABLES = re.compile(r"(?<![.\w])[a-z]+\b")
+
+
+def with_flexible(text: str, item: StructItem) -> str:
+    """Add the variable ``flexible`` to the code of a codec that uses it."""
+    if "flexible" not in _VARIABLES.findall(text):
+        return text
+    return f"flexible = version >= {item.struct.flexible_from}\n{text}"
+
+
+def struct_doc(item: StructItem) -> str:
+    """The docstring of a class: its documentation, and its api key and versions in parentheses."""
+    struct = item.struct
+    lines = [struct.doc or f"{struct.name}."]
+    table = item.table
+    if table is not None:
+        facts = [] if item.request is None else [f"api key {item.request.key}"]
+        last = "+" if table.open_ended else f"-v{table.max_version}"
+        facts.append(f"v{table.min_version}{last}")
+        if struct.flexible_from is not None:
+            facts.append(f"flexible v{struct.flexible_from}+")
+        if facts != ["v0+"]:
+            lines = [f"{lines[0]} ({', '.join(facts)})"]
+    for name, (counted, plus) in item.lengths.items():
+        size = f"len({counted}) + {plus}" if plus else f"len({counted})"
+        lines += [
+            "",
+            f"Encoding writes {size} for ``{name}``, and ignores the field's value.",
+            "``with_lengths()`` returns a copy with this value.",
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,216 @@
+"""Types with a length or a version: texts, arrays, versioned structs, and counted bytes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from krammar.wire.errors import UnsupportedVersionError
+from krammar.wire.layout.reader import Reader
+from krammar.wire.layout.scalars import Type
+from krammar.wire.layout.writer import LENGTH_SIZES, Writer, value_text
+from krammar.wire.primitives import MAX_ZERO_WIDTH, Malformed, as_list, list_fault
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Type):
+    """A string or bytes.
+
+    ``prefix`` is the form of the length in bytes: int16, int32, uvarint (length plus one) or varint (zig-zag).
+    ``records`` is whether the bytes contain record batches.
+    """
+
+    kind: str
+    prefix: str
+    nullable: bool
+    records: bool = False
+
+    def __str__(self) -> str:
+        if self.records:
+            return "COMPACT_RECORDS" if self.prefix == "uvarint" else "RECORDS"
+        name = f"{'NULLABLE_' if self.nullable else ''}{self.kind.upper()}"
+        return {"uvarint": "COMPACT_", "varint": "VARINT_"}.get(self.prefix, "") + name
+
+    @property
+    def min_size(self) -> int:
+        return LENGTH_SIZES[self.prefix]
+
+    def read(self, reader: Reader) -> str | bytes | None:
+        length = reader.length(self.prefix, self.nullable)
+        if length is None:
+            return None
+        begin = reader.pos
+        if self.kind == "bytes":
+            return reader.slice(length)
+        data = reader.take(length)
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            at = begin + error.start
+            raise reader.error(
+                f"byte 0x{data[error.start]:02x} at offset {at} is not UTF-8", at
+            ) from None
+
+    def write(self, value: Any, writer: Writer) -> None:
+        if value is None:
+            writer.null(self.prefix, self.nullable)
+            return
+        if self.kind == "string":
+            if not isinstance(value, str):
+                raise writer.error(f"needs a str, not {value_text(value)}")
+            try:
+                data = value.encode()
+            except UnicodeEncodeError as error:
+                raise writer.error(
+                    f"character {error.start} is a lone surrogate, which UTF-8 cannot carry"
+                ) from None
+        elif isinstance(value, (bytes, bytearray, memoryview)):
+            data = bytes(value)
+        else:
+            raise writer.error(f"needs bytes, not {value_text(value)}")
+        writer.length(self.prefix, len(data), f"{self.kind} of {len(data)} bytes")
+        writer.out += data
+
+
+@dataclass(frozen=True, slots=True)
+class Array(Type):
+    """An array: its count, in the form ``prefix``, and its elements."""
+
+    element: Type
+    prefix: str
+    nullable: bool
+
+    def __str__(self) -> str:
+        mark = {"uvarint": "COMPACT_", "varint": "VARINT_"}.get(self.prefix, "")
+        mark += "NULLABLE_" if self.nullable else ""
+        return f"{mark}[{self.element}]"
+
+    def word(self, name: str) -> str:
+        type_: Type = self
+        while isinstance(type_, Array):
+            name, type_ = f"[{name}]", type_.element
+        return ("varint" if self.prefix == "varint" else "nullable" if self.nullable else "") + name
+
+    @property
+    def min_size(self) -> int:
+        return LENGTH_SIZES[self.prefix]
+
+    def read(self, reader: Reader) -> list[Any] | None:
+        begin = reader.pos
+        number = reader.length(self.prefix, self.nullable)
+        if number is None:
+            return None
+        least = self.element.min_size
+        # If data of this size can contain so many elements, the data may be truncated, and reading continues
+        # up to the missing field. Otherwise the count is invalid.
+        if least and number > len(reader.data):
+            raise reader.error(
+                f"{number} elements need at least {number * least} bytes at offset {reader.pos}, "
+                f"{reader.left} left",
+                begin,
+            )
+        if not least and number > MAX_ZERO_WIDTH:
+            raise reader.error(
+                f"{number} elements that take no bytes; {MAX_ZERO_WIDTH} at most", begin
+            )
+        values = []
+        for index in range(number):
+            with reader.at(f"[{index}]", self.element):
+                value = self.element.read(reader)
+                reader.note(value)
+            if reader.keep:
+                values.append(value)
+        return values
+
+    def write(self, value: Any, writer: Writer) -> None:
+        if value is None:
+            writer.null(self.prefix, self.nullable)
+            return
+        try:
+            as_list(value)
+        except Malformed:
+            raise writer.error(list_fault(value, value_text(value))) from None
+        if not self.element.min_size and len(value) > MAX_ZERO_WIDTH:
+            raise writer.error(
+                f"{len(value)} elements that take no bytes; {MAX_ZERO_WIDTH} at most"
+            )
+        writer.length(self.prefix, len(value), f"array of {len(value)} elements")
+        for index, element in enumerate(value):
+            with writer.at(f"[{index}]"):
+                self.element.write(element, writer)
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(Type):
+    """A struct whose version field selects its layout."""
+
+    name: str
+    module: str
+    min_size: ClassVar[int] = 2
+    nullable: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    def _class(self) -> Any:
+        package = self.module.rpartition(".layouts.")[0]
+        return getattr(sys.modules[package], self.name)
+
+    def read(self, reader: Reader) -> dict[str, Any]:
+        cls = self._class()
+        version = int.from_bytes(reader.peek(2), "big", signed=True)
+        try:
+            layout = cls._layout(version)
+        except UnsupportedVersionError as error:
+            raise reader.error(str(error)) from None
+        found: dict[str, Any] = layout.read_fields(reader)
+        return found
+
+    def write(self, value: Any, writer: Writer) -> None:
+        cls = self._class()
+        name = cls._version_field
+        if isinstance(value, Mapping):
+            version = value.get(name, 0)
+        elif isinstance(value, cls):
+            version = getattr(value, name)
+        else:
+            raise writer.error(f"needs {self.name}, not {value_text(value)}")
+        with writer.at(f".{name}"):
+            writer.integer(version, -32768, 32767)
+        try:
+            layout = cls._layout(version)
+        except UnsupportedVersionError as error:
+            raise writer.error(str(error)) from None
+        layout.write_fields(value, writer)
+
+    def holds_defaults(self, value: Any) -> bool:
+        # The default contains its version, and so has the fields of that version.
+        cls = self._class()
+        usual = cls()
+        if isinstance(value, cls):
+            return bool(value == usual)
+        layout = cls._layout(getattr(usual, cls._version_field))
+        return bool(layout.holds_defaults(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Sized(Type):
+    """Raw bytes. Their number is the value of the field ``length_field``, minus ``minus``."""
+
+    length_field: str
+    minus: int
+    min_size: ClassVar[int] = 0
+    nullable: ClassVar[bool] = False
+
+    def __str__(self) -> str:
+        return f"BYTES[{self.length_field} - {self.minus}]"
+
+    def read(self, reader: Reader) -> bytes:
+        raise NotImplementedError  # the layout reads it, because only the layout knows the length field
+
+    def write(self, value: Any, writer: Writer) -> None:
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise writer.error(f"needs bytes, not {value_text(value)}")
+        writer.out += bytes(value)
