@@ -55,6 +55,7 @@ class Connections:
     ``accepted`` the number of connections so far
     ``received`` bytes of requests so far
     ``sent``     bytes of responses so far
+    ``holds``    calls of ``hold`` so far
     ``scratch``  the read buffer of all connections, until one of them takes it over
     ``slices``   runs the long requests of all connections in turn
     ``turns``    shares each turn of the event loop among the connections
@@ -79,6 +80,7 @@ class Connections:
         self.wafka_chain: Chain | None = None
         # The sum of ``Session.building``.
         self._building = 0
+        self.holds = 0
         self._drained = asyncio.Event()
 
     def share(self, other: Connections) -> None:
@@ -132,6 +134,7 @@ class Connections:
 
     def hold(self, session: Session, size: int) -> None:
         """Add the bytes of records that were read for a response."""
+        self.holds += 1
         session.building += size
         self._building += size
 

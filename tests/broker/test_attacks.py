@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -305,6 +306,18 @@ def test_a_large_batch_waits_until_others_have_read(
             return len(client.call(request, 12).responses[0].partitions[0].records)
 
         assert fetched() == len(large)
+        # Of several requests at once, one reads it.
+        monkeypatch.setattr(connections_module, "MAX_UNREAD", MEGABYTE)
+        monkeypatch.setattr("krammar.broker.slices.SLICE_SECONDS", 0)
+        with ExitStack() as stack:
+            clients = [stack.enter_context(RawClient(broker.port)) for _ in range(5)]
+            request = fetch_request([("nowhere", 0, 0), *asked], max_bytes=1)
+            held = broker.call(lambda: broker.connections.holds)
+            broker.call(lambda: [each.send(request, 12) for each in clients])
+            sizes = [len(each.receive().responses[1].partitions[0].records) for each in clients]
+            assert sorted(sizes) == [0] * 4 + [len(large)]
+            assert broker.call(lambda: broker.connections.holds) == held + 1
+        monkeypatch.undo()
         deaf = Deaf(broker)
         monkeypatch.setattr(connections_module, "MAX_UNREAD", MEGABYTE)
         assert fetched(max_wait_ms=0) == 0

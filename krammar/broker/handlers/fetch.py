@@ -158,6 +158,7 @@ class FetchHandlers:
         held_back = False
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
         # If many clients do not read their responses, others get only one batch, and wait for a large one.
+        holds = self.connections.holds
         room = self.connections.room()
         first = INT32_MAX if room else MAX_FETCH
         left = min(request.max_bytes, self.config.fetch_max_bytes, MAX_FETCH, room)
@@ -166,6 +167,11 @@ class FetchHandlers:
         rack = request.rack_id if self.config.replica_selector_class == _RACK_AWARE else ""
         for key, (leader_epoch, offset, last_epoch, most) in list(asked.partitions.items()):
             yield self._is_large(key, offset, min(most, left))
+            if holds != self.connections.holds:  # others have read records meanwhile
+                holds = self.connections.holds
+                room = self.connections.room()
+                first = INT32_MAX if room else MAX_FETCH
+                left = min(left, room)
             answer = FetchResponse.PartitionData(
                 partition_index=key[1],
                 high_watermark=-1,
@@ -202,6 +208,7 @@ class FetchHandlers:
                         answer.records = records
                         size += len(records)
                         self.connections.hold(session, len(records))
+                        holds += 1
                         left = max(0, left - len(records))
             except ApiError as error:
                 answer.error_code = error.code

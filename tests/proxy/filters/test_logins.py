@@ -7,11 +7,12 @@ from typing import Any
 import kafka_wire as kw
 import pytest
 
-from krammar.auth.oauth import FirstMessage, unsecured_token
+from krammar.auth.oauth import FirstMessage
 from krammar.proxy import Close, Connection, Exchange
 from krammar.proxy.chain import Chain
 from krammar.proxy.filters.logins import SeesLogins, claimed
 from krammar.proxy.running import Settled, run_request, run_response
+from tests.support.unsecured import unsecured_token
 
 FIRST = FirstMessage(unsecured_token({"sub": "alice"}), {}, "").encode()
 
