@@ -46,6 +46,7 @@ from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.broker.upkeep import Upkeep
+from krammar.util.event_loop import new_event_loop
 from krammar.util.sockets import address_text, why
 
 if TYPE_CHECKING:
@@ -458,13 +459,3 @@ class Broker:
     @property
     def _first(self) -> Listener:
         return next(listener for listener in self.config.listeners if listener.kafka)
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's event loop if uvloop is installed, else asyncio's."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
