@@ -31,6 +31,7 @@ from krammar.broker.errors import BrokerError
 from krammar.broker.timers import Timers, system_ms
 from krammar.broker.upkeep import Upkeep
 from krammar.util.closing import Closing
+from krammar.util.event_loop import new_event_loop
 from krammar.util.sockets import address_text
 
 if TYPE_CHECKING:
@@ -350,13 +351,3 @@ class Broker(Assembly, Closing):
     @property
     def _first(self) -> Listener:
         return next(listener for listener in self.config.listeners if listener.kafka)
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's event loop if uvloop is installed, else asyncio's."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from krammar.proxy.chain import Chain
 from krammar.proxy.heads import Data
@@ -157,10 +157,9 @@ class End(asyncio.BufferedProtocol):
     # -- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         if self._holds and self._is_open:
-            transport.pause_reading()
+            self.transport.pause_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         rest = self._rest

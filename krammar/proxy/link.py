@@ -119,11 +119,10 @@ class Link(Shared):
             self.max_frame = min(common.max_frame, _LARGEST_BEFORE_LOGIN)
         self._bind_host = bind_host
         self._upstream = upstream
-        self._connecting: asyncio.Task[None] | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._host = bind_host
         self._tls_error: str | None = None
-        self._is_open = self._is_connected = False
+        self._is_open = False
         self._responses = Responses(self)
         self.requests = Requests(self, self._responses)
         self.requests.peer = self._responses
@@ -140,10 +139,9 @@ class Link(Shared):
             self.connection.listener, self._bind_host, self._host
         )
         self.common.opened(self)
-        self.requests.hold("connecting")
         if self.common.clients.tls and not self._read_certificate(transport):
             return
-        self._connecting = asyncio.ensure_future(self._connect())
+        self.requests.wait_for(self._connect())
 
     def _read_certificate(self, transport: asyncio.BaseTransport) -> bool:
         """Set the client's name from its certificate; return whether that is valid."""
@@ -171,7 +169,6 @@ class Link(Shared):
         if self.closed:
             self.abort()
             return
-        self._is_connected = True
         if self.common.brokers.sasl:
             try:
                 await self.log_in()
@@ -184,8 +181,6 @@ class Link(Shared):
             self.watches = self.chain.watches(self.connection, self)
         except Exception as error:
             self.fail(error)
-            return
-        self.requests.release("connecting")
 
     async def _reach(self, upstream: Address) -> bool:
         """Connect to an address; return whether it was reached."""
@@ -258,8 +253,6 @@ class Link(Shared):
             each.closed()
         if self._renewal is not None:
             self._renewal.cancel()
-        if self._connecting is not None:
-            self._connecting.cancel()
         if self._is_open:
             for error in self.chain.closed(self.connection):
                 self._count_filter_error(error)

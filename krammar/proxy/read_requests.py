@@ -76,7 +76,7 @@ class ReadRequests(Asking):
         """Run the chain over a request, and pass it on or answer it; if something is awaited, in a task."""
         self._work = work
         if len(frame) > ONE_TURN:
-            self._await(self._process_in_turns(work, frame))
+            self.wait_for(self._process_in_turns(work, frame))
             return
         try:
             read = self._read(work, frame)
@@ -85,7 +85,7 @@ class ReadRequests(Asking):
             self._fail(work, error)
             return
         if finished is not None:
-            self._await(finished)
+            self.wait_for(finished)
 
     async def _process_in_turns(self, work: Work, frame: bytes) -> None:
         self._undecided = correlation_id_of(frame)
@@ -102,8 +102,8 @@ class ReadRequests(Asking):
         if finished is not None:
             await finished
 
-    def _await(self, finished: Awaitable[None]) -> None:
-        """Read no more from the client until a request is finished."""
+    def wait_for(self, finished: Awaitable[None]) -> None:
+        """Read no more from the client until a request, or the connection to the broker, is finished."""
         self.hold("filter")
         self._task = asyncio.ensure_future(self._finish(finished))
         self._attention = True

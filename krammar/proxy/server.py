@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import Future
 from functools import partial
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -22,6 +20,7 @@ from krammar.proxy.link import Common, Link, WorksBeforeLogin
 from krammar.proxy.reloading import Reloading
 from krammar.proxy.requests import Requests
 from krammar.proxy.rewritten import Views
+from krammar.proxy.server_thread import ServerThread
 from krammar.util.sockets import why
 from krammar.wire.framing import MAX_FRAME
 
@@ -169,9 +168,7 @@ class Proxy:
         self.addresses: dict[str, str] = {}
         self._idle = asyncio.Event()
         self.metrics_address: tuple[str, int] | None = None
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
+        self._thread: ServerThread | None = None
 
     @classmethod
     def start(
@@ -185,25 +182,8 @@ class Proxy:
             ProxyError: the proxy cannot listen.
         """
         proxy = cls(upstream, filters, **options)
-        started: Future[None] = Future()
-
-        async def run() -> None:
-            proxy._loop = asyncio.get_running_loop()
-            proxy._stop = asyncio.Event()
-            try:
-                await proxy.serve()
-            except BaseException as error:
-                started.set_exception(error)
-                return
-            started.set_result(None)
-            await proxy._stop.wait()
-            await proxy.drain()
-
-        proxy._thread = threading.Thread(
-            target=lambda: asyncio.run(run()), name="krammar-proxy", daemon=True
-        )
+        proxy._thread = ServerThread("krammar-proxy", proxy.serve, proxy.drain)
         proxy._thread.start()
-        started.result()
         return proxy
 
     async def _registry(self) -> Registry:
@@ -217,7 +197,7 @@ class Proxy:
 
     def at(self, listening: Address) -> str:
         """Return the address for clients, from the one to listen on."""
-        return str(Address(self._common.advertise or _reachable(listening.host), listening.port))
+        return str(Address(self._common.advertise or listening.reachable_host, listening.port))
 
     @property
     def listen(self) -> dict[str, Address]:
@@ -240,11 +220,8 @@ class Proxy:
 
     def close(self) -> None:
         """Stop a proxy of ``start``: accept no connection, wait for responses, and close all connections."""
-        if self._thread is None or self._loop is None or self._stop is None:
-            return
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.close()
 
     def __enter__(self) -> Self:
         return self
@@ -388,7 +365,3 @@ class Proxy:
         self._links.pop(link.connection.number, None)
         if not self._links:
             self._idle.set()
-
-
-def _reachable(host: str) -> str:
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
