@@ -8,9 +8,11 @@ import socket
 import threading
 from pathlib import Path
 
+import kafka_wire
 import pytest
 from kafka_wire import ApiVersionsRequest, MetadataRequest, MetadataResponse
 
+from krammar.faults import Faults
 from krammar.proxy import server as proxy
 from krammar.proxy.addresses import Address
 from krammar.tap.capture import Capture, CaptureWriter, Flag
@@ -499,3 +501,36 @@ def test_what_is_no_address(text: str) -> None:
 def test_an_address_shows_as_it_is_read() -> None:
     assert str(Address("::1", 9)) == "[::1]:9"
     assert str(Address("h", 9)) == "h:9"
+
+
+def test_large_frames_that_rules_read_count_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proxy collects frames for rules. Beyond the limit, they pass as they arrive."""
+    monkeypatch.setattr("krammar.tap.proxy.MAX_LARGE_FRAMES", 1)  # so it is twice the largest frame
+    topics = [MetadataRequest.Topic(name="x" * 30_000)] * 8
+    large = framed(request(MetadataRequest(topics=topics), 12))
+    part = len(large) * 3 // 4
+    arrived = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        data = b""
+        while piece := connection.recv(65536):
+            data += piece
+            arrived.set()
+        connection.sendall(framed(hashlib.sha256(data).digest()))
+
+    faults = Faults(kafka_wire)
+    faults.on("Metadata", topic="other").drop()
+    with (
+        upstream(serve) as server,
+        TapThread(server.address, faults=faults, max_frame=len(large)) as tap,
+        Client(tap.address) as first,
+        Client(tap.address) as second,
+    ):
+        for client in (first, second):
+            client.socket.sendall(large[:part])
+        assert arrived.wait(PATIENCE)  # although no frame is complete
+        for client in (first, second):
+            client.socket.sendall(large[part:])
+            client.socket.shutdown(socket.SHUT_WR)
+            answer = framed(hashlib.sha256(large).digest())
+            assert client.read_to_end() == answer
