@@ -233,7 +233,7 @@ class Link(Shared):
     @property
     def is_connected(self) -> bool:
         """Whether the broker was reached."""
-        return self._is_connected
+        return self._responses.transport is not None
 
     def is_undecided(self, is_request: bool, correlation_id: int) -> bool:
         end = self.requests if is_request else self._responses
