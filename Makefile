@@ -11,11 +11,11 @@ STAMP := $(VENV)/.installed
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-# The environment of test-compiler: no Spark, no clients of Kafka. LEFT_OUT lists the tests that need other packages, and
-# searches that take minutes.
+# The environment of test-compiler: no Spark, no clients of Kafka. LEFT_OUT lists the tests that need other packages,
+# searches that take minutes, and the tests of the reference that krammar docs writes.
 SMALL := .venv-compiler
 LEFT_OUT := compiler/test_backends compiler/test_evolution compiler/test_hostile_definitions \
-  compiler/test_reference_browser compiler/test_wireshark generated/test_checked generated/test_hostile generated/test_notation \
+  compiler/test_reference compiler/test_reference_browser compiler/test_wireshark generated/test_checked generated/test_hostile generated/test_notation \
   generated/test_coverage generated/test_frames generated/test_oracles generated/test_record_classes \
   wire/test_arrow wire/test_bounds wire/test_compression wire/test_message_sets wire/test_records
 

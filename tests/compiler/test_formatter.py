@@ -17,97 +17,36 @@ from krammar.compiler.ir import walk
 from krammar.compiler.layout_table import layout_table
 from krammar.util.diagnostics import Diagnostics
 
-CANONICAL = """\
-///////////
-// ENUMS //
-///////////
+# Pairs that a text file cannot show well; the others are in fixtures/formatter.txt.
+INVISIBLE = {
+    "empty": ("", ""),
+    "blank": ("\n\n", ""),
+    "a comment alone": ("// Alone.", "// Alone.\n"),
+    "blank at the ends": ("\n\nA =>\n  B: int8\n\n\n", "A =>\n  B: int8\n"),
+    "trailing spaces": ("A =>  \n  B: int8 \t\n", "A =>\n  B: int8\n"),
+    "no final newline": ("A =>\n  B: int8", "A =>\n  B: int8\n"),
+    "from Windows": ("\ufeffA =>\r\n  B: int8\r\n", "A =>\n  B: int8\n"),
+    "the text of comments stays": ("/////  \n//x\n", "/////\n//x\n"),
+}
 
-// What is wrong.
-//
-// In two paragraphs.
-ErrorCode int16 (
-  -1: UNKNOWN
-  // Nothing.
-  0: NONE
-  2: CORRUPT // retriable
-)
 
-// A struct.
-Part => not top level
-  // Its name,  spaced   out.
-  Name: string
-  //
-  Code: enum-ErrorCode // v1+
-  Deep: [=>]
-    // Deeper.
-    A: int8
-    B: nullable=>
-      C: int8
-  Last: int8
+def pairs() -> dict[str, tuple[str, str]]:
+    """Read the texts of fixtures/formatter.txt, and the formatted texts, by their names."""
+    text = (Path(__file__).parent / "fixtures" / "formatter.txt").read_text("utf-8")
+    found = {}
+    for case in text.split("\n--- ")[1:]:
+        name, _, texts = case.partition("\n")
+        before, _, after = texts.partition("+++\n")
+        found[name] = (before, after.rstrip("\n") + "\n")
+    return found
 
-// This belongs to nothing.
 
-FetchRequest => key 1, max version 3, flexible v2+
-  Parts: [Part]
-
-FetchResponse =>
-  ThrottleMillis
-  // With a tag.
-  Parts: nullable[Part] // v1+, tag 0
-
-// The end.
-"""
+PAIRS = pairs()
+CANONICAL = PAIRS["canonical"][1]
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("", "", id="empty"),
-        pytest.param("\n\n", "", id="blank"),
-        pytest.param("// Alone.", "// Alone.\n", id="a comment alone"),
-        pytest.param("\n\nA =>\n  B: int8\n\n\n", "A =>\n  B: int8\n", id="blank at the ends"),
-        pytest.param("A =>  \n  B: int8 \t\n", "A =>\n  B: int8\n", id="trailing spaces"),
-        pytest.param("A =>\n  B: int8", "A =>\n  B: int8\n", id="no final newline"),
-        pytest.param("\ufeffA =>\r\n  B: int8\r\n", "A =>\n  B: int8\n", id="from Windows"),
-        pytest.param("A =>\nB =>\n", "A =>\n\nB =>\n", id="no blank line between"),
-        pytest.param("A =>\n\n\n\nB =>\n", "A =>\n\nB =>\n", id="three blank lines between"),
-        pytest.param(
-            "A =>\n  B: int8\n// C.\nC =>\n",
-            "A =>\n  B: int8\n\n// C.\nC =>\n",
-            id="before a comment",
-        ),
-        pytest.param(
-            "// Apart.\n\nA =>\n", "// Apart.\n\nA =>\n", id="a comment apart stays apart"
-        ),
-        pytest.param(
-            "// Apart.\n\n\n// A.\nA =>\n", "// Apart.\n\n// A.\nA =>\n", id="two comment blocks"
-        ),
-        pytest.param(
-            "A =>\n  B: int8\n\n  C: int8\n", "A =>\n  B: int8\n  C: int8\n", id="blank inside"
-        ),
-        pytest.param(
-            "A =>\n  B: int8\n\n  // C.\n  C: int8\n",
-            "A =>\n  B: int8\n  // C.\n  C: int8\n",
-            id="blank inside, before a comment",
-        ),
-        pytest.param(
-            "A =>\n  // Apart.\n\n  C: int8\n",
-            "A =>\n  // Apart.\n\n  C: int8\n",
-            id="a comment apart inside",
-        ),
-        pytest.param(
-            "A =>\n// B.\n      // More.\n  B: =>\n  // C.\n    C: int8\n",
-            "A =>\n  // B.\n  // More.\n  B: =>\n    // C.\n    C: int8\n",
-            id="comments are aligned",
-        ),
-        pytest.param(
-            "E int8 (\n\n  0: A\n// B.\n  1: B\n\n)\nF int8 (\n  0: A\n)\n",
-            "E int8 (\n  0: A\n  // B.\n  1: B\n)\n\nF int8 (\n  0: A\n)\n",
-            id="enums",
-        ),
-        pytest.param("/////  \n//x\n", "/////\n//x\n", id="comments' text stays"),
-        pytest.param(CANONICAL, CANONICAL, id="canonical"),
-    ],
+    ("text", "expected"), [*INVISIBLE.values(), *PAIRS.values()], ids=[*INVISIBLE, *PAIRS]
 )
 def test_golden(text: str, expected: str) -> None:
     assert format_source(text) == expected

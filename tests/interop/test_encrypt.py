@@ -25,7 +25,6 @@ from tests.interop.test_java_clients import (
     test_offsets_in_transactions,
     test_positions,
     test_transactions,
-    topic,
 )
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "test_offsets_in_transactions",
     "test_positions",
     "test_transactions",
-    "topic",
 ]
 
 

@@ -6,7 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tests.interop.apache import SMALL_JVM, java
 from tests.interop.processes import Server
-from tests.support.waiting import PATIENCE
 
 
 class _Connect(Server):
@@ -93,13 +92,9 @@ class Worker(_Connect):
         return tasks[0]["worker_id"] if tasks and tasks[0]["state"] == "RUNNING" else None
 
 
-def until(what: str, get: Callable[[], Any], timeout: float = PATIENCE) -> Any:
-    """Call ``get`` until it returns something true. Raises AssertionError after ``timeout`` seconds."""
-    ends = time.monotonic() + timeout
-    while not (found := get()):
-        assert time.monotonic() < ends, f"{what}: not within {timeout} s; last seen: {found!r}"
-        time.sleep(0.2)
-    return found
+def pause() -> None:
+    """Let Connect work for a moment, between two requests."""
+    time.sleep(0.2)
 
 
 def committed(

@@ -12,9 +12,9 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from tests.interop.apache import class_path
-from tests.interop.applications.connect import MirrorMaker, Worker, committed, until
+from tests.interop.applications.connect import MirrorMaker, Worker, committed, pause
 from tests.interop.processes import Krammar, Unavailable
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 
 
 @pytest.fixture(autouse=True)
@@ -78,18 +78,18 @@ def test_connect_loses_nothing_when_a_worker_and_the_broker_are_killed(
             "tasks.max": "1",
             **settings,
         }
-        until(name, lambda name=name, config=config: _put(workers[0], name, config))
-    until("the sink", lambda: not _missing(sink, lines))
+        until(lambda name=name, config=config: _put(workers[0], name, config), after=pause)
+    until(lambda: not _missing(sink, lines), after=pause)
 
     # The worker that reads the file dies in the middle.
-    owner = until("the source", lambda: workers[0].running("source"))
+    owner = until(lambda: workers[0].running("source"), after=pause)
     dies, lives = sorted(workers, key=lambda worker: not owner.endswith(f":{worker.port}"))
     lines.write(5000)
     dies.kill()
     lines.write(1000)
-    other = until("the source", lambda: (at := lives.running("source")) != owner and at)
+    other = until(lambda: (at := lives.running("source")) != owner and at, after=pause)
     assert other.endswith(f":{lives.port}")
-    until("the sink", lambda: not _missing(sink, lines))
+    until(lambda: not _missing(sink, lines), after=pause)
 
     # The broker dies in the middle and starts again.
     lines.write(5000)
@@ -98,7 +98,7 @@ def test_connect_loses_nothing_when_a_worker_and_the_broker_are_killed(
     broker.start()
     dies.start(120)
     lines.write(1000)
-    until("the sink", lambda: not _missing(sink, lines))
+    until(lambda: not _missing(sink, lines), after=pause)
     got = committed(broker.bootstrap, "lines", 0, lines.count)
     assert [(message.value() or b"").decode() for message in got] == lines.all
 
@@ -162,7 +162,7 @@ def test_mirror_maker_copies_records_settings_and_offsets_of_groups_over_kills(
     )
     stack.callback(mirror.kill)
     mirror.start()
-    until("the first copy", lambda: _copied(target, 0), 120)
+    until(lambda: _copied(target, 0), after=pause)
     send(1000, 3000)
     mirror.kill()
     send(3000, 4000)
@@ -170,7 +170,7 @@ def test_mirror_maker_copies_records_settings_and_offsets_of_groups_over_kills(
     target.kill()
     target.start()
     send(4000, 5000)
-    until("the copy", lambda: all(len(_copied(target, p)) >= 2500 for p in (0, 1)), 120)
+    until(lambda: all(len(_copied(target, p)) >= 2500 for p in (0, 1)), after=pause)
     for partition in (0, 1):
         assert [
             (message.key(), message.value(), message.timestamp()[1], message.headers())
@@ -189,7 +189,7 @@ def test_mirror_maker_copies_records_settings_and_offsets_of_groups_over_kills(
     group.commit(offsets=[TopicPartition("orders", p, 2400) for p in (0, 1)], asynchronous=False)
     group.close()
     for partition in (0, 1):
-        offset = until("the group's offset", lambda p=partition: _translated(target, p))
+        offset = until(lambda p=partition: _translated(target, p), after=pause)
         first = committed(target.bootstrap, "a.orders", partition, 1, begin=offset)[0]
         assert (first.value() or b"") <= f"order-{2400 * 2 + partition:05}".encode()
 

@@ -14,7 +14,6 @@ from tests.interop.test_java_clients import (
     test_positions,
     test_static_members,
     test_transactions,
-    topic,
 )
 
 __all__ = [
@@ -29,5 +28,4 @@ __all__ = [
     "test_positions",
     "test_static_members",
     "test_transactions",
-    "topic",
 ]

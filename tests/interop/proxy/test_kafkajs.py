@@ -6,12 +6,10 @@ from tests.interop.test_kafkajs import (
     test_a_group_of_two,
     test_transactions,
     test_what_is_produced_is_consumed,
-    topic,
 )
 
 __all__ = [
     "test_a_group_of_two",
     "test_transactions",
     "test_what_is_produced_is_consumed",
-    "topic",
 ]
