@@ -144,11 +144,3 @@ def _json(part: str, what: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise OAuthError(f"the token is not a JSON web token: its {what} cannot be read")
     return found
-
-
-def unsecured_token(claims: Mapping[str, Any]) -> str:
-    """Return a JSON web token without a signature (KIP-255), for tests only."""
-    parts = ({"alg": "none"}, claims)
-    texts = (json.dumps(part, separators=(",", ":")).encode() for part in parts)
-    encoded = (base64.urlsafe_b64encode(text).rstrip(b"=").decode() for text in texts)
-    return f"{'.'.join(encoded)}."

@@ -31,6 +31,7 @@ from krammar.broker.errors import BrokerError
 from krammar.broker.timers import Timers, system_ms
 from krammar.broker.upkeep import Upkeep
 from krammar.util.closing import Closing
+from krammar.util.event_loop import new_event_loop
 from krammar.util.sockets import address_text
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ class Broker(Assembly, Closing):
     ``metrics_address``  host and port of the page for Prometheus
     """
 
+    # The number of nodes by default, and the partitions of an internal topic per node; at least one in all.
+    _usual_nodes, _internal_per_node = 1, 0
+
     def __init__(
         self,
         config: BrokerConfig | None = None,
@@ -77,7 +81,7 @@ class Broker(Assembly, Closing):
         cls,
         config: BrokerConfig | None = None,
         *,
-        nodes: int = 1,
+        nodes: int | None = None,
         port: int = 0,
         data_dir: str | Path | None = None,
         properties: Mapping[str, str] | None = None,
@@ -91,7 +95,7 @@ class Broker(Assembly, Closing):
 
         Args:
             config: the settings, instead of the port, the folder and the properties
-            nodes: the number of nodes
+            nodes: the number of nodes; by default one, and three of a ``Cluster``
             port: the port on loopback; 0 selects a free one
             data_dir: the log folder; by default a temporary folder that is deleted with the broker
             properties: settings by Kafka's names, such as ``{"num.partitions": "3"}``
@@ -104,7 +108,12 @@ class Broker(Assembly, Closing):
         Raises:
             BrokerError, ConfigError: the broker cannot start.
             TypeError: an element of ``filters`` is not a filter for Kafka's protocol.
+            ValueError: ``nodes`` is less than 1.
         """
+        nodes = cls._usual_nodes if nodes is None else nodes
+        if nodes < 1:
+            raise ValueError(f"a cluster needs at least one node, not {nodes}")
+        internal = str(max(1, cls._internal_per_node * nodes))
         temporary = None
         if config is None:
             if data_dir is None:
@@ -117,8 +126,8 @@ class Broker(Assembly, Closing):
                     "group.consumer.heartbeat.interval.ms": "200",
                     "group.consumer.min.heartbeat.interval.ms": "1",
                     "group.initial.rebalance.delay.ms": "0",
-                    "offsets.topic.num.partitions": "1",
-                    "transaction.state.log.num.partitions": "1",
+                    "offsets.topic.num.partitions": internal,
+                    "transaction.state.log.num.partitions": internal,
                     **({"krammar.fsync": "off"} if temporary else {}),
                     **(properties or {}),
                 }
@@ -342,13 +351,3 @@ class Broker(Assembly, Closing):
     @property
     def _first(self) -> Listener:
         return next(listener for listener in self.config.listeners if listener.kafka)
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's event loop if uvloop is installed, else asyncio's."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop

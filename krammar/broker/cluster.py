@@ -126,11 +126,6 @@ class ClusterMetadata(Image):
         return self.log.end_offset - 1
 
     @property
-    def leader_epoch(self) -> int:
-        """The newest leader epoch of the log."""
-        return self.log.epoch
-
-    @property
     def controller_listeners(self) -> list[tuple[str, str, int]]:
         """Name, host and port of the controller's listeners, as in the log. This broker does not open them."""
         quorum = self.log.kraft.get(ControlRecordType.KRAFT_VOTERS, kw.VotersRecord())

@@ -13,12 +13,10 @@ cluster.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from krammar.broker.broker import Broker
-from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.metadata_image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition
 from krammar.broker.node import Node
@@ -26,60 +24,26 @@ from krammar.proxy.delivery import reset
 
 if TYPE_CHECKING:
     from krammar.faults.rules import Rule
-    from krammar.proxy.interface import Filter
 
 T = TypeVar("T")
 
 
 class Cluster(Broker):
-    """A broker with several nodes that a test stops, starts and isolates.
+    """A broker with several nodes, by default three, that a test stops, starts and isolates.
 
-    Its methods may be called from any thread but the cluster's own. They return when clients see the change.
+    Topics have three replicas by default, and the internal topics two partitions per node. The ids of the nodes begin at
+    ``node.id``, which is 1 by default. A port that is given to ``start`` is that of the first node, and the others have
+    the next ones.
+
+    The methods may be called from any thread but the cluster's own. They return when clients see the change.
     """
+
+    _usual_nodes, _internal_per_node = 3, 2
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._black_holes: list[tuple[Sequence[int], Rule]] = []
         self._refusing: set[int] = set()
-
-    @classmethod
-    def start(
-        cls,
-        config: BrokerConfig | None = None,
-        *,
-        nodes: int = 3,
-        port: int = 0,
-        data_dir: str | Path | None = None,
-        properties: Mapping[str, str] | None = None,
-        clock: Callable[[], int] | None = None,
-        filters: Iterable[Filter] = (),
-    ) -> Self:
-        """Start a cluster in a thread of its own; ``close`` or the end of ``with`` stops it.
-
-        Topics have three replicas by default, and the internal topics two partitions per node.
-
-        Args:
-            nodes: the number of nodes; their ids begin at ``node.id``, which is 1 by default
-            port: the port of the first node on loopback, and the next ones for the others; 0 selects free ones
-            config: the settings of the first node; this and the others are as in ``Broker.start``
-
-        Raises:
-            BrokerError, ConfigError: the cluster cannot start.
-            ValueError: ``nodes`` is less than 1.
-        """
-        if nodes < 1:
-            raise ValueError(f"a cluster needs at least one node, not {nodes}")
-        internal = ("offsets.topic.num.partitions", "transaction.state.log.num.partitions")
-        properties = {**dict.fromkeys(internal, str(2 * nodes)), **(properties or {})}
-        return super().start(
-            config,
-            nodes=nodes,
-            port=port,
-            data_dir=data_dir,
-            properties=properties,
-            clock=clock,
-            filters=filters,
-        )
 
     # Nodes.
 

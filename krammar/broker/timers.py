@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TypeVar
 from weakref import WeakSet
 
@@ -22,36 +23,23 @@ def system_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Timer:
-    """A call that is due at some time of the event loop."""
+    """A call that is due at some time of the event loop.
 
-    __slots__ = (
-        "__weakref__",
-        "_args",
-        "_callback",
-        "_due",
-        "_handle",
-        "_loop",
-        "_timers",
-        "of_member",
-    )
+    ``of_member``  whether it waits for a member of a group, which cannot hurry when the clock is set ahead
+    """
 
-    def __init__(
-        self,
-        timers: Timers,
-        loop: asyncio.AbstractEventLoop,
-        due: float,
-        callback: Callable[..., object],
-        args: tuple[object, ...],
-    ) -> None:
-        self._timers = timers
-        self._loop = loop
-        self._due = due
-        self._callback = callback
-        self._args = args
-        # Whether it waits for a member of a group, which cannot hurry when the clock is set ahead.
-        self.of_member = False
-        self._handle: asyncio.Handle | None = loop.call_at(due, self._run)
+    _timers: Timers
+    _loop: asyncio.AbstractEventLoop
+    _due: float
+    _callback: Callable[..., object]
+    _args: tuple[object, ...]
+    of_member: bool = False
+    _handle: asyncio.Handle | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._handle = self._loop.call_at(self._due, self._run)
 
     def _run(self) -> None:
         if not self._timers.may_run():

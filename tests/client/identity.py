@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs
 
-from krammar.auth.oauth import unsecured_token
+from tests.support.unsecured import unsecured_token
 
 CLIENT_ID = "client:1"
 SECRET = "s&cret/é"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from kafka_wire import FetchRequest, MetadataRequest
 
-from krammar.auth.oauth import FirstMessage, Jwt, OAuthError, unsecured_token
+from krammar.auth.oauth import FirstMessage, Jwt, OAuthError
 from krammar.broker import Broker
 from krammar.client import Client, Settings
 from krammar.client.deadline import Deadline
@@ -29,6 +29,7 @@ from tests.client.identity import (
     identity_provider,
     token,
 )
+from tests.support.unsecured import unsecured_token
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 

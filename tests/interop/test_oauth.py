@@ -11,7 +11,6 @@ from types import ModuleType
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from krammar.auth.oauth import unsecured_token
 from krammar.client import Client
 from krammar.client.deadline import Deadline
 from krammar.client.errors import AuthenticationError
@@ -21,6 +20,7 @@ from tests.interop.apache import ApacheKafka, tool
 from tests.interop.conftest import our_broker
 from tests.interop.processes import Server
 from tests.ports import free_port
+from tests.support.unsecured import unsecured_token
 from tests.support.waiting import PATIENCE
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"

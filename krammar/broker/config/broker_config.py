@@ -148,10 +148,6 @@ class BrokerConfig(BrokerSettings):
             check_topic(self.topics, overrides)
         return log_config(self.topics, overrides)
 
-    def check_topic_config(self, overrides: Mapping[str, str]) -> None:
-        """Raise ConfigError if a topic cannot have these settings; its ``api`` is Kafka's message."""
-        check_topic(self.topics, overrides)
-
     def check_group_config(self, overrides: Mapping[str, str]) -> None:
         """Raise ConfigError if a group cannot have these settings; its ``api`` is Kafka's message."""
         values = self.groups.parse(overrides)

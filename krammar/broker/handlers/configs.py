@@ -26,6 +26,7 @@ from krammar.broker.config.describe import (
     describe_broker,
     describe_overrides,
 )
+from krammar.broker.config.overrides import check_topic
 from krammar.broker.errors import ApiError, errors_in, invalid_request
 from krammar.broker.session import Session
 from krammar.broker.slices import Steps
@@ -214,7 +215,7 @@ class ConfigHandlers:
         code = kw.ErrorCode.INVALID_CONFIG
         try:
             if kind == TOPIC:
-                self.config.check_topic_config(values)
+                check_topic(self.config.topics, values)
             elif kind == GROUP:
                 self.config.check_group_config(values)
             else:

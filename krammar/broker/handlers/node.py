@@ -163,7 +163,7 @@ class NodeHandlers:
             voter.replica_directory_id = cluster.directory_ids[0]
         partition = kw.DescribeQuorumResponse.PartitionData(
             leader_id=node_id,
-            leader_epoch=cluster.leader_epoch,
+            leader_epoch=cluster.log.epoch,
             high_watermark=end_offset,
             current_voters=[voter],
         )

@@ -15,6 +15,7 @@ from krammar.broker.assignments import check_amount, check_replicas, new_replica
 from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata
 from krammar.broker.config import BrokerConfig, ConfigError
 from krammar.broker.config.describe import describe_overrides
+from krammar.broker.config.overrides import check_topic
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.meta_properties import random_uuid
 from krammar.broker.nodes import Logs, Nodes
@@ -108,7 +109,7 @@ class TopicHandlers:
                 )
             configs[entry.name] = entry.value
         try:
-            self.config.check_topic_config(configs)
+            check_topic(self.config.topics, configs)
         except ConfigError as error:
             raise ApiError(kw.ErrorCode.INVALID_CONFIG, error.api) from None
         return configs

@@ -29,7 +29,7 @@ from krammar.logfiles.names import (
     snapshot_offsets,
     stem,
 )
-from krammar.util.durable import sync, write_from
+from krammar.util.durable import sync, write_again, write_from
 from krammar.wire.batches import BatchHeader
 from krammar.wire.errors import WireError
 
@@ -204,7 +204,7 @@ class Loaded:
         """Write the verified bytes from ``position`` on again, so that the next flush stores them."""
         if self._environment.durable:
             with self._environment.warning(f"{segment.path}: cannot be written again"):
-                segment.write_again(position)
+                write_again(segment.fd, position, segment.size)
 
     def _add_indexes(self) -> None:
         """Create the missing index files."""

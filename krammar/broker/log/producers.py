@@ -7,7 +7,7 @@ maximum that a producer has in flight). A snapshot stores only the last one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -47,23 +47,18 @@ class Producer:
 class Producers:
     """The producers of one partition, as of ``end_offset``."""
 
-    __slots__ = ("_open", "by_id", "topic_partition")
+    __slots__ = ("by_id", "open_transactions", "topic_partition")
 
     def __init__(self, topic_partition: str) -> None:
         self.topic_partition = topic_partition
         self.by_id: dict[int, Producer] = {}
         # The first offset of each open transaction, by producer id. Transactions begin in the order of
         # offsets, so the first entry is the earliest.
-        self._open: dict[int, int] = {}
+        self.open_transactions: dict[int, int] = {}
 
     def first_open_offset(self) -> int | None:
         """Return the first offset of the earliest open transaction; None without any."""
-        return next(iter(self._open.values()), None)
-
-    @property
-    def open_transactions(self) -> Mapping[int, int]:
-        """The first offset of each open transaction, by producer id."""
-        return self._open
+        return next(iter(self.open_transactions.values()), None)
 
     def duplicate(self, header: BatchHeader) -> Sent | None:
         """Return the one of the last five batches that this batch repeats, if any."""
@@ -96,7 +91,11 @@ class Producers:
     def in_transaction(self, producer_id: int, epoch: int) -> bool:
         """Return whether a producer with this epoch has an open transaction in the partition."""
         producer = self.by_id.get(producer_id)
-        return producer is not None and producer.epoch == epoch and producer_id in self._open
+        return (
+            producer is not None
+            and producer.epoch == epoch
+            and producer_id in self.open_transactions
+        )
 
     def check_batch(self, header: BatchHeader, *, sequence: bool = True) -> None:
         """Raise ApiError if the producer must not append this batch."""
@@ -106,7 +105,7 @@ class Producers:
         self._check_epoch(header.producer_id, producer, header.producer_epoch)
         if sequence:
             self._check_sequence(header, producer)
-        if header.producer_id in self._open and not header.is_transactional:
+        if header.producer_id in self.open_transactions and not header.is_transactional:
             raise self._error(
                 ErrorCode.INVALID_TXN_STATE,
                 f"producer {header.producer_id} has an open transaction and sent a batch that is not"
@@ -152,7 +151,7 @@ class Producers:
         producer.batches.append(Sent(last, header.base_offset + delta, delta, header.max_timestamp))
         producer.timestamp = header.max_timestamp
         if header.is_transactional:
-            self._open.setdefault(producer_id, header.base_offset)
+            self.open_transactions.setdefault(producer_id, header.base_offset)
 
     def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
         """Raise ApiError if a coordinator must not write this marker."""
@@ -178,7 +177,7 @@ class Producers:
             producer.batches.clear()
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.timestamp = marker.timestamp
-        first = self._open.pop(producer_id, None)
+        first = self.open_transactions.pop(producer_id, None)
         if first is None or marker.type == ControlRecordType.COMMIT:
             return None
         stable = self.first_open_offset()
@@ -194,7 +193,7 @@ class Producers:
         gone = [
             producer_id
             for producer_id, producer in self.by_id.items()
-            if producer_id not in self._open and now_ms - producer.timestamp >= after_ms
+            if producer_id not in self.open_transactions and now_ms - producer.timestamp >= after_ms
         ]
         for producer_id in gone:
             del self.by_id[producer_id]
@@ -224,7 +223,7 @@ class Producers:
                 offset_delta=last.offset_delta,
                 timestamp=producer.timestamp,
                 coordinator_epoch=producer.coordinator_epoch,
-                current_txn_first_offset=self._open.get(producer_id, -1),
+                current_txn_first_offset=self.open_transactions.get(producer_id, -1),
             )
             entries.append(entry)
         return entries
@@ -249,4 +248,4 @@ class Producers:
                 producer.batches.append(Sent(*last, entry.timestamp))
             if first >= 0:
                 opened.append((first, entry.producer_id))
-        self._open = {producer_id: first for first, producer_id in sorted(opened)}
+        self.open_transactions = {producer_id: first for first, producer_id in sorted(opened)}

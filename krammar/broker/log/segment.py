@@ -16,7 +16,7 @@ from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX, OffsetIndex, TimeIndex, TransactionIndex
 from krammar.logfiles.names import DELETED, INDEX, LOG, SEGMENT_FILES, TIME_INDEX, TRANSACTION_INDEX
 from krammar.logfiles.segment import Segment
-from krammar.util.durable import write_again, write_from, write_fully
+from krammar.util.durable import write_from, write_fully
 from krammar.wire.batches import BatchHeader, RecordBatch
 
 # The size of a single write. For larger ones the kernel uses larger pages, which it must find first: in a
@@ -218,10 +218,6 @@ class LogSegment(Segment):
         os.ftruncate(self.fd, size)
         self.size = size
         self.first_timestamp = None
-
-    def write_again(self, position: int) -> None:
-        """Write the bytes from ``position`` on again, unchanged. Raises OSError."""
-        write_again(self.fd, position, self.size)
 
     def write_indexes(self) -> None:
         """Write the index files, where necessary. Raises OSError."""

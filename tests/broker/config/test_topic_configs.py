@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from krammar.broker.config import (
     BrokerConfig,
     ConfigError,
 )
+from krammar.broker.config.overrides import check_topic
 
 
 @pytest.mark.parametrize(
@@ -134,7 +137,7 @@ def test_every_topic_key_reaches_the_log() -> None:
 )
 def test_topic_settings_are_refused_in_kafkas_words(overrides: dict[str, str], api: str) -> None:
     config = BrokerConfig.defaults()
-    for check in (config.check_topic_config, config.topic_config):
+    for check in (partial(check_topic, config.topics), config.topic_config):
         with pytest.raises(ConfigError) as caught:
             check(overrides)
         assert caught.value.api == api

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from krammar.auth.exchanges import OAuthExchange, validate_unsecured
-from krammar.auth.oauth import ERROR_ANSWER, FirstMessage, OAuthError, unsecured_token
+from krammar.auth.oauth import ERROR_ANSWER, FirstMessage, OAuthError
+from tests.support.unsecured import unsecured_token
 
 NOW = 1_700_000_000_000
 CLAIMS = {"sub": "alice", "exp": NOW // 1000 + 60}

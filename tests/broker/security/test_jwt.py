@@ -25,7 +25,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, RSAKey
 from kafka_wire import ErrorCode, MetadataRequest, SaslAuthenticateRequest, SaslHandshakeRequest
 
-from krammar.auth.oauth import ERROR_ANSWER, FirstMessage, unsecured_token
+from krammar.auth.oauth import ERROR_ANSWER, FirstMessage
 from krammar.broker import Broker
 from krammar.broker.config import ConfigError
 from krammar.broker.errors import BrokerError
@@ -33,6 +33,7 @@ from krammar.client import Client
 from krammar.testing.tokens import TokenIssuer
 from krammar.util import extras
 from tests.broker.support import RawClient
+from tests.support.unsecured import unsecured_token
 from tests.support.waiting import PATIENCE, until
 
 URL = "sasl.oauthbearer.jwks.endpoint.url"
