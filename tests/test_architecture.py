@@ -13,7 +13,7 @@ from tests.samples import ROOT, blocks
 
 PAGE = "docs/architecture.md"
 TEXT = (ROOT / PAGE).read_text("utf-8")
-PATHS = sorted(set(re.findall(r"`((?:krammar|generated|templates)/[\w./]*)", TEXT)))
+PATHS = sorted(set(re.findall(r"`((?:krammar|generated|templates|tests)/[\w./]*)", TEXT)))
 NAMES = sorted(set(re.findall(r"`([\w./]+\.py): ([\w.]+)`", TEXT)))
 
 

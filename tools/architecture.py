@@ -2,8 +2,9 @@
 
 ``circles``  prints lines, files and circles of files that import each other. Imports for type checkers and
              imports inside functions count.
-``walks``    runs four real operations and prints, for each, how many files of krammar/ and generated/ run, and how many
-             functions in them are called from another file. Needs PySpark for the last walk.
+``walks``    runs four real operations and prints, for each, how many functions of krammar/ and generated/ are called
+             from another file, and how many files contain them: a reader who follows the operation opens these files.
+             Needs PySpark for the last walk.
 ``names``    also prints these functions, in the order of their first calls.
 """
 
@@ -24,6 +25,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PROPERTIES = {"property", "cached_property", "functools.cached_property"}
+# Special methods that a reader follows. Operators, len() and str() read like those of built-in types.
+FOLLOWED = {"__init__", "__call__", "__enter__", "__exit__", "__iter__", "__next__", "__getitem__"}
 
 
 # Circles.
@@ -101,19 +104,17 @@ def print_circles() -> int:
 
 
 class Walk:
-    """Collects the files that run, and the functions that are called from another file, while ``active``.
+    """Collects the functions that are called from another file, while ``active``.
 
-    Properties do not count: a reader takes them for attributes.
+    Properties, operators and modules that are imported do not count: a reader does not open a file for them.
     """
 
     def __init__(self) -> None:
         self.active = False
-        self.files: set[str] = set()
         self.functions: dict[CodeType, None] = {}
         self._roots = tuple(str(ROOT / name) + "/" for name in ("krammar", "generated"))
 
     def start(self) -> None:
-        self.files.clear()
         self.functions.clear()
         self.active = True
 
@@ -121,7 +122,6 @@ class Walk:
         code = frame.f_code
         if not self.active or event != "call" or not code.co_filename.startswith(self._roots):
             return
-        self.files.add(code.co_filename)
         caller = frame.f_back
         while caller is not None and not caller.f_code.co_filename.startswith(self._roots):
             caller = caller.f_back
@@ -130,8 +130,9 @@ class Walk:
 
     def report(self, name: str) -> None:
         functions = [code for code in self.functions if is_function(code)]
+        files = {code.co_filename for code in functions}
         print(
-            f"{name:10} {len(self.files):3} files, {len(functions):4} functions called from others"
+            f"{name:10} {len(functions):4} functions called from other files, in {len(files):3} files"
         )
         if "names" in sys.argv:
             for code in functions:
@@ -150,7 +151,9 @@ def properties(file: str) -> frozenset[int]:
 
 
 def is_function(code: CodeType) -> bool:
-    """Whether code is a function or a method, and not a property, a lambda, a module or the body of a class."""
+    """Whether code is a function or a method that a reader follows, and not a property, a lambda, a module or a class."""
+    if code.co_name.startswith("__") and code.co_name not in FOLLOWED:
+        return False
     if code.co_name.startswith("<") or not code.co_flags & inspect.CO_OPTIMIZED:
         return False
     return code.co_firstlineno not in properties(code.co_filename)

@@ -32,6 +32,7 @@ from krammar.broker.errors import BrokerError
 from krammar.broker.timers import Timers, system_ms
 from krammar.broker.upkeep import Upkeep
 from krammar.util.closing import Closing
+from krammar.util.event_loop import new_event_loop
 
 if TYPE_CHECKING:
     from krammar.broker.metrics import Metrics
@@ -315,13 +316,3 @@ class Broker(Assembly, Closing):
         for node in nodes:
             node.handlers.observe_by(metrics.observe)
         return metrics
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return uvloop's event loop if uvloop is installed, else asyncio's."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop

@@ -16,9 +16,11 @@ from krammar.broker import apis
 from krammar.broker.connections import OpenConnection
 from krammar.broker.errors import CloseConnection
 from krammar.broker.session import ANONYMOUS
-from krammar.proxy.chain import Chain, FilterError, Settled, Work, why_closed
+from krammar.proxy.chain import Chain
 from krammar.proxy.delivery import reset, take
 from krammar.proxy.interface import Close, Connection, Exchange, Silence
+from krammar.proxy.running import FilterError, Settled, run_request, run_response, why_closed
+from krammar.proxy.work import Work
 from krammar.util.sockets import address_text
 from krammar.wire.framing import PREFIX
 
@@ -116,16 +118,19 @@ class Filtered:
             return
         frame = len(event.frame).to_bytes(PREFIX, "big") + event.frame
         try:
-            read = chain.read_request(work, frame)
-            settled = chain.run_request(work, read.message, exchange)
+            read = chain.frames.read_request(work, frame)
+            settled = run_request(work, read.message, exchange)
         except Exception as error:
             self._fail(error)
             return
 
         def go_on(settled: Settled) -> None:
             if settled.answer is None:
-                changed = chain.changed(frame, read, settled.request)
-                self._served.handle(event, chain.read_request(work, changed).message)
+                changed = chain.frames.settled(work, frame, read, settled.request)
+                request = event.request
+                if changed is not frame:
+                    request = chain.frames.read_request(work, changed).message
+                self._served.handle(event, request)
             elif isinstance(settled.answer, Silence):
                 self._silent = True
                 self._served.wire.skip_response(event)
@@ -134,7 +139,7 @@ class Filtered:
                 self._served.answer(event, None)
             else:
                 methods = chain.before(work, settled.answered_by)
-                answer = chain.run_response(methods, settled.answer, exchange)
+                answer = run_response(methods, settled.answer, exchange)
                 self._then(event, answer, partial(self._answer, event, work, exchange))
 
         self._then(event, settled, go_on)
@@ -148,15 +153,17 @@ class Filtered:
         work, exchange = self._current
         self._current = None
         try:
-            read = chain.read_response(work, frame)
-            message = chain.run_response(work.responses, read.message, exchange)
+            read = chain.frames.read_response(work, frame)
+            message = run_response(work.responses, read.message, exchange)
         except Exception as error:
             self._fail(error)
             return
         self._then(
             event,
             message,
-            lambda changed: self._send(event, exchange, chain.changed(frame, read, changed)),
+            lambda changed: self._send(
+                event, exchange, chain.frames.settled(work, frame, read, changed)
+            ),
         )
 
     def failed(self, error: BaseException) -> bool:
@@ -196,7 +203,7 @@ class Filtered:
             go_on(result)
 
     def _answer(self, event: RequestReceived, work: Work, exchange: Exchange, answer: Any) -> None:
-        frame = self._chain.answer(work, event.correlation_id, answer)
+        frame = self._chain.frames.answer(work, event.correlation_id, answer)
         self._current = None
         self._served.wire.skip_response(event)
         self._send(event, exchange, frame)
@@ -211,7 +218,7 @@ class Filtered:
     async def _ask(self, request: Any, version: int | None) -> Any:
         """Let the handlers answer a request of a filter, as ``Exchange.send`` describes."""
         chain, cls = self._chain, type(request)
-        version = chain.version_of(request, version, apis.RANGES)
+        version = chain.frames.version_of(request, version, apis.RANGES)
         low, high = apis.SERVED.get(cls.api_key, (0, -1))
         if not low <= version <= high:
             raise ConnectionError(f"the broker does not serve {cls.__name__} v{version}")

@@ -146,6 +146,7 @@ def _log_to_standard_error() -> None:
 def _run(serve: Callable[[asyncio.Event], Any]) -> None:
     """Serve until SIGINT or SIGTERM."""
     from krammar.proxy import ProxyError
+    from krammar.util.event_loop import new_event_loop
 
     async def run() -> None:
         stop = asyncio.Event()
@@ -154,7 +155,8 @@ def _run(serve: Callable[[asyncio.Event], Any]) -> None:
         await serve(stop)
 
     try:
-        asyncio.run(run())
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(run())
     except ProxyError as error:  # WorkerError is one
         raise click.UsageError(str(error)) from error
 

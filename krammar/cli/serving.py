@@ -13,9 +13,10 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from krammar import __version__
-from krammar.broker.broker import Broker, new_event_loop
+from krammar.broker.broker import Broker
 from krammar.broker.errors import BrokerError
 from krammar.util import malloc
+from krammar.util.event_loop import new_event_loop
 from krammar.util.garbage import exempt_all
 from krammar.util.logs import TextFormatter
 from krammar.util.sockets import why

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import Any, Protocol
 
@@ -34,6 +35,7 @@ class FaultFilter(Filter):
                  that of one node if the third is not None
     """
 
+    in_place = False
     schema: Schema
     names: LearnedNames
 
@@ -115,6 +117,7 @@ class FaultFilter(Filter):
             connection.node,
         )
         verdict = talk.request(known)
+        exchange.notes += known.notes
         if verdict is None:
             return None
         act = partial(self._carry_out, talk, known, exchange, verdict)
@@ -129,8 +132,10 @@ class FaultFilter(Filter):
                 self.names.learn(response, shape)
             return None
         talk = exchange.connection.state[self]
-        message = self._delivered(talk, known, exchange, response)
-        return None if message is response else message
+        delivery = self._delivery(talk, known, exchange, response)
+        if delivery is None or not delivery.changed:
+            return None
+        return copy(response) if delivery.message is response else delivery.message
 
     def _carry_out(
         self, talk: Decides, known: Exchange, exchange: Exchanged, verdict: Verdict
@@ -143,15 +148,19 @@ class FaultFilter(Filter):
         if verdict.fate is Fate.SWALLOW:
             return SILENCE
         if verdict.fate is Fate.ANSWER:
-            return self._delivered(talk, known, exchange, verdict.answer)
+            delivery = self._delivery(talk, known, exchange, verdict.answer)
+            return verdict.answer if delivery is None else delivery.message
         return verdict.request if verdict.changed else None
 
-    def _delivered(self, talk: Decides, known: Exchange, exchange: Exchanged, message: Any) -> Any:
+    def _delivery(
+        self, talk: Decides, known: Exchange, exchange: Exchanged, message: Any
+    ) -> Delivery | None:
+        before = len(known.notes)
         delivery = talk.response(known, message)
-        if delivery is None:
-            return message
-        exchange.delivery = partial(talk.steps, delivery)
-        return delivery.message
+        exchange.notes += known.notes[before:]
+        if delivery is not None:
+            exchange.delivery = partial(talk.steps, delivery)
+        return delivery
 
 
 async def _after(seconds: float, act: Callable[[], Any]) -> Any:

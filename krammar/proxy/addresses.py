@@ -31,6 +31,11 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         return address_text(self)
 
+    @property
+    def reachable_host(self) -> str:
+        """The host by which this machine reaches what listens here, also on all addresses."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+
     @classmethod
     def parse(cls, text: str, default_host: str = "127.0.0.1") -> Address:
         """Parse ``host:port``, ``[::1]:port``, ``:port`` or ``port``. Raises ValueError for other text."""

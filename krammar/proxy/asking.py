@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from krammar.proxy.chain import Work
-from krammar.proxy.ends import End, Own, Shared
+from krammar.proxy.ends import End, Shared
+from krammar.proxy.in_flight import Own
 from krammar.proxy.responses import Responses
+from krammar.proxy.work import Work
 from krammar.wire.framing import message_frame
 
 # Correlation ids of requests of the proxy: negative numbers, which clients do not use.
@@ -63,7 +64,7 @@ class Asking(End):
     async def _ask(self, request: Any, version: int | None, at_once: bool) -> Any:
         chain = self.shared.chain
         key = type(request).api_key
-        version = chain.version_of(request, version, self.shared.offered)
+        version = chain.frames.version_of(request, version, self.shared.offered)
         work = Work(key, version)
         header = chain.package.get("RequestHeader")(
             request_api_key=key,
@@ -84,7 +85,7 @@ class Asking(End):
             self._attention = True
         self._responses.release("filter")
         answer = await own.future
-        return chain.read_response(work, answer).message
+        return chain.frames.read_response(work, answer).message
 
     def _send_own(self, own: Own, frame: bytes) -> None:
         self.shared.in_flight.append(own)

@@ -4,69 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from krammar.proxy.chain import Chain, Work
+from krammar.proxy.chain import Chain
 from krammar.proxy.heads import Data
-from krammar.proxy.interface import Connection, Exchange
+from krammar.proxy.in_flight import Entry, Own
+from krammar.proxy.interface import Connection, Watch
 from krammar.proxy.rewritten import Rewritten
+from krammar.proxy.work import Work
 
 if TYPE_CHECKING:
     from krammar.proxy.metrics import ProxyMetrics
 
 # Bytes that one read can return. All connections share the memory, because bytes are passed on before the next read.
 MEMORY = 256 * 1024
+# Longer frames count for ``LargeFrames``.
+SMALL_FRAME = 65_536
 # A longer frame is decoded, changed and written in several turns of the event loop, so that others are served in between.
 ONE_TURN = 256 * 1024
 
 
-class PendingRequest:
-    """A request in flight whose response is read or counted.
+@dataclass(slots=True)
+class LargeFrames:
+    """The bytes of large frames of all connections that are collected: the limit and the sum."""
 
-    ``exchange``  None if no filter reads the response
-    ``started``   when the request has arrived, by ``time.perf_counter``; 0 if it is not counted
-    """
-
-    __slots__ = ("correlation_id", "exchange", "started", "work")
-
-    def __init__(
-        self, correlation_id: int, work: Work, exchange: Exchange | None, started: float
-    ) -> None:
-        self.started = started
-        self.correlation_id = correlation_id
-        self.work = work
-        self.exchange = exchange
-
-
-class Own:
-    """A request that a filter has sent; ``future`` gets the frame of its response."""
-
-    __slots__ = ("correlation_id", "future")
-
-    def __init__(self, correlation_id: int, future: asyncio.Future[bytes]) -> None:
-        self.correlation_id = correlation_id
-        self.future = future
-
-
-class FilterAnswer:
-    """A response of a filter, which waits until all responses before it have reached the client."""
-
-    __slots__ = ("delivery", "frame")
-
-    def __init__(self, frame: bytes, delivery: Callable[[bytes], list[Any]] | None) -> None:
-        self.frame = frame
-        self.delivery = delivery
-
-
-class Token:
-    """A frame without a header, after SaslHandshake v0. Any frame is its response."""
-
-
-TOKEN = Token()
-
-# A request in flight. A number is the correlation id of a request whose response passes unread.
-Entry = int | PendingRequest | Own | FilterAnswer | Token
+    limit: int
+    held: int = 0
 
 
 class Works(Protocol):
@@ -85,6 +50,8 @@ class Shared:
     ``rewritten``  responses that were rewritten for clients with the same view of the proxy
     ``works``      the work for each kind of request; before a login, most are refused
     ``metrics``    counts requests and responses; None without a metrics page
+    ``watches``    see the bytes as they arrive
+    ``large``      limits the large frames that are collected; beyond it, they pass unread. None for no limit
     """
 
     def __init__(
@@ -101,9 +68,27 @@ class Shared:
         self.rewritten = Rewritten()
         self.works: Works = chain.works
         self.metrics: ProxyMetrics | None = None
+        self.watches: list[Watch] = []
+        self.large: LargeFrames | None = None
         self.draining = False
         self.closed = False
         self.silent = False  # no more requests are passed on or answered
+
+    def note(self, is_request: bool, correlation_id: int, notes: list[str]) -> None:
+        """Report what was done to a frame, if anything, to those who watch; empty the list."""
+        if notes:
+            for each in self.watches:
+                each.noted(is_request, correlation_id, list(notes))
+            notes.clear()
+
+    def decided(self) -> None:
+        """Report that a frame waits no longer for filters or ports."""
+        for each in self.watches:
+            each.decided()
+
+    def end(self, how: str) -> None:
+        """Note how the connection ends, unless that is known."""
+        self.connection.ended = self.connection.ended or how
 
     def fail_own(self) -> None:
         """Let the requests of filters fail, because their responses cannot come any more."""
@@ -130,7 +115,7 @@ class Shared:
         """Handle that the client has connected."""
         raise NotImplementedError
 
-    def lost(self) -> None:
+    def lost(self, error: Exception | None) -> None:
         """Handle that the client's connection has ended."""
         raise NotImplementedError
 
@@ -138,8 +123,8 @@ class Shared:
         """Close both ends because of an error."""
         raise NotImplementedError
 
-    def rewrite(self, api_key: int, response: Any) -> bool | Awaitable[bool]:
-        """Replace addresses and versions in a response, in place; return whether it has changed."""
+    def rewrite(self, api_key: int, response: Any) -> list[str] | Awaitable[list[str]]:
+        """Replace addresses and versions in a response, in place; return what has changed, in words."""
         raise NotImplementedError
 
 
@@ -150,6 +135,7 @@ class End(asyncio.BufferedProtocol):
     """
 
     peer: End
+    is_request = False  # whether its frames are requests
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
@@ -161,16 +147,19 @@ class End(asyncio.BufferedProtocol):
         self._left = 0  # bytes of the current frame that pass unread
         self._collected: bytearray | None = None  # the beginning of a frame that is read
         self._need = 0  # and the bytes that it lacks
+        self._large = 0  # and those that count for ``LargeFrames``
+        # The correlation id of a frame that waits for filters or ports.
+        self._undecided: int | None = None
+        self._parts: list[Data] = []  # what the next write joins
         self._holds: set[str] = set()
         self._task: asyncio.Task[None] | None = None
 
     # -- called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         if self._holds and self._is_open:
-            transport.pause_reading()
+            self.transport.pause_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         rest = self._rest
@@ -183,7 +172,11 @@ class End(asyncio.BufferedProtocol):
         if self._rest:
             nbytes += len(self._rest)
             self._rest = b""
-        self.feed(self._memory, nbytes)
+        start = 0
+        if self._collected is None or (start := self._add_to_collected(nbytes)):
+            self._scan(self._memory, start, nbytes)
+        if self.shared.watches:
+            self._show(self._view[: nbytes - len(self._rest)])
 
     def pause_writing(self) -> None:
         self.peer.hold("slow")
@@ -191,17 +184,125 @@ class End(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.peer.release("slow")
 
-    # -- for subclasses and the other end
+    # -- frames
 
-    def feed(self, data: Data, size: int) -> None:
-        """Pass on or collect the first ``size`` bytes, which end before the next call."""
+    def _scan(self, data: Data, start: int, size: int) -> None:
+        """Pass on or collect the bytes from ``start`` to ``size``, which end before the next call.
+
+        The first ``_left`` of them belong to a frame that passes.
+        """
         raise NotImplementedError
 
-    def feed_rest(self) -> None:
-        """Go on with the bytes that have waited."""
+    def _take(self, frame: bytes) -> None:
+        """Process the frame that was collected."""
+        raise NotImplementedError
+
+    def _finish_scan(self, data: Data, start: int, position: int, size: int) -> None:
+        """Pass on all bytes before ``position``, and remember the rest.
+
+        Args:
+            position: where the next frame begins, which can be after ``size``.
+        """
+        if position > size:
+            self._left = position - size
+            position = size
+        elif position < size:
+            self._rest = data[position:size]
+        self._pass(data, start, position)
+
+    def _pass(self, data: Data, start: int, position: int) -> None:
+        if self._parts:  # one write costs less than several
+            if position > start:
+                self._parts.append(data[start:position])
+            passed: Data = b"".join(self._parts)
+            self._parts.clear()
+        elif position > start:
+            passed = data[start:position]
+        else:
+            return
+        if self._task is None:
+            self.peer.write(passed)
+        else:
+            self._wait_with(passed)
+
+    def _wait_with(self, passed: Data) -> None:
+        """Pass on bytes later, because a filter waits."""
+        raise NotImplementedError
+
+    def _replace(self, data: Data, start: int, position: int, *frame: Data) -> None:
+        """Let a frame follow the bytes before ``position``."""
+        if position > start:
+            self._parts.append(data[start:position])
+        self._parts += frame
+
+    def _collect(self, data: Data, position: int, size: int, end: int) -> bytes | None:
+        """Return the frame from ``position`` to ``end``, or None if it begins to be collected.
+
+        Args:
+            size: the end of the bytes that have arrived.
+        """
+        if size >= end:
+            return copy_of(data, position, end)
+        self._collected = bytearray(data[position:size])
+        self._need = end - size
+        return None
+
+    def _add_to_collected(self, size: int) -> int:
+        """Add bytes to the frame that is collected. Returns the offset after it; 0 if it is not complete."""
+        assert self._collected is not None
+        taken = min(self._need, size)
+        self._collected += self._view[:taken]
+        self._need -= taken
+        large = self.shared.large
+        if not self._need:
+            self._take(self._take_collected())
+            return taken
+        if large is not None and len(self._collected) > SMALL_FRAME:
+            self.count_large(len(self._collected) - self._large)
+            if large.held > large.limit:
+                self._give_up()
+        return 0
+
+    def _take_collected(self) -> bytes:
+        """Return what was collected of a frame. The rest of it, if it has not arrived, passes unread."""
+        assert self._collected is not None
+        frame = bytes(self._collected)
+        self._collected = None
+        self._left, self._need = self._need, 0
+        self.count_large(-self._large)
+        return frame
+
+    def count_large(self, size: int) -> None:
+        """Count bytes of a large frame that is collected."""
+        if self.shared.large is not None:
+            self._large += size
+            self.shared.large.held += size
+
+    def _give_up(self) -> None:
+        """Pass on what was collected of a frame, and the rest of it unread."""
+        raise NotImplementedError
+
+    # -- for those who watch
+
+    def _show(self, data: memoryview) -> None:
+        """Show bytes that were passed on or collected."""
+        if data:
+            for each in self.shared.watches:
+                each.arrived(self.is_request, data)
+
+    def _take_rest(self) -> Data:
+        """Return the beginning of a frame that ends with the connection, if it is passed on."""
         rest, self._rest = self._rest, b""
-        if rest and not self.shared.closed:
-            self.feed(rest, len(rest))
+        self._show(memoryview(rest))
+        if self._collected is not None and self.shared.chain.pass_unreadable:
+            rest, self._collected = self._collected, None
+        return rest
+
+    def is_undecided(self, correlation_id: int) -> bool:
+        """Whether a frame that was shown waits for filters or ports."""
+        return self._undecided == correlation_id
+
+    # -- for subclasses and the other end
 
     def hold(self, reason: str) -> None:
         """Stop reading until all reasons are released."""
@@ -217,8 +318,9 @@ class End(asyncio.BufferedProtocol):
 
     def write(self, data: Data) -> None:
         """Write to this end. Bytes for a closed end are dropped."""
-        if self._is_open:
-            self.transport.write(data)  # type: ignore[union-attr]
+        transport = self.transport
+        if transport is not None and not transport.is_closing():
+            transport.write(data)
 
     @property
     def _is_open(self) -> bool:
@@ -234,31 +336,11 @@ class End(asyncio.BufferedProtocol):
         """Whether a frame is incomplete, or in an async method of a filter."""
         return self._task is not None or not self.is_between_frames
 
-    def collect(self, data: Data, position: int, size: int, whole: int) -> bytes | None:
-        """Return the frame at a position, or None if it begins to be collected.
-
-        Args:
-            size: the end of the bytes that have arrived.
-            whole: the length of the frame with its prefix.
-        """
-        if size - position >= whole:
-            return bytes(data[position : position + whole])
-        self._collected = bytearray(data[position:size])
-        self._need = whole - len(self._collected)
-        return None
-
-    def collect_more(self, data: Data, size: int) -> tuple[bytes | None, int]:
-        """Add bytes to the frame that is collected; return it if it is complete, and the offset after it."""
-        assert self._collected is not None
-        taken = min(self._need, size)
-        self._collected += memoryview(data)[:taken]
-        self._need -= taken
-        if self._need:
-            return None, taken
-        frame = bytes(self._collected)
-        self._collected = None
-        return frame, taken
-
     def cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
+
+
+def copy_of(data: Data, begin: int, end: int) -> bytes:
+    """Return bytes that do not change with the memory of all connections."""
+    return bytes(memoryview(data)[begin:end])

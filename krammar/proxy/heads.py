@@ -16,6 +16,9 @@ HEAD = 8
 # Bytes of a request's head at most: a client id and a transactional id of 32 kB each.
 LARGEST_HEAD = 80 * 1024
 
+# The offset of a request's client id, after its length.
+_CLIENT_ID = 14
+
 # The first versions of Produce with a transactional id, and with compact lengths.
 _TRANSACTIONAL = 3
 _FLEXIBLE = 9
@@ -29,6 +32,11 @@ class Incomplete(Exception):
     """More bytes of a frame are needed."""
 
 
+def correlation_id_of(frame: bytes) -> int:
+    """Return the correlation id of a request with its length prefix."""
+    return int.from_bytes(frame[8:12], "big", signed=True)
+
+
 def client_id(data: Data, begin: int, end: int) -> tuple[str | None, int]:
     """Return the client id of a request, and the offset after it.
 
@@ -39,36 +47,50 @@ def client_id(data: Data, begin: int, end: int) -> tuple[str | None, int]:
     Raises:
         Incomplete: it has not arrived.
     """
-    position = begin + 14
+    position = begin + _CLIENT_ID
+    after = _after_client_id(data, begin, end)
+    if data[position - 2] & 0x80:
+        return None, after
+    return data[position:after].decode("utf-8", "replace"), after
+
+
+def _after_client_id(data: Data, begin: int, end: int) -> int:
+    position = begin + _CLIENT_ID
     if end < position:
         raise Incomplete
-    size = int.from_bytes(data[position - 2 : position], "big", signed=True)
-    if size < 0:
-        return None, position
-    if end < position + size:
+    if not data[position - 2] & 0x80:  # otherwise it is null
+        position += data[position - 2] << 8 | data[position - 1]
+    if end < position:
         raise Incomplete
-    return data[position : position + size].decode("utf-8", "replace"), position + size
+    return position
 
 
 def acks(data: Data, begin: int, end: int, version: int) -> int:
     """Return ``acks`` of a Produce request: -1, 0 or 1. Arguments and errors are as for ``client_id``."""
-    _, position = client_id(data, begin, end)
+    position = _after_client_id(data, begin, end)
+    if end < position + 4:  # a complete request has more
+        raise Incomplete
     if version >= _FLEXIBLE:
-        count, position = _varint(data, position, end)
-        for _ in range(count):
-            _, position = _varint(data, position, end)
-            size, position = _varint(data, position, end)
-            position += size
-        size, position = _varint(data, position, end)
-        position += max(size - 1, 0)
+        if data[position] or data[position + 1]:
+            position = _after_transactional_id(data, position, end)
+        else:  # no tagged fields, and no transactional id
+            position += 2
     elif version >= _TRANSACTIONAL:
-        if end < position + 2:
-            raise Incomplete
         size = int.from_bytes(data[position : position + 2], "big", signed=True)
         position += 2 + max(size, 0)
     if end < position + 2:
         raise Incomplete
     return int.from_bytes(data[position : position + 2], "big", signed=True)
+
+
+def _after_transactional_id(data: Data, position: int, end: int) -> int:
+    count, position = _varint(data, position, end)
+    for _ in range(count):
+        _, position = _varint(data, position, end)
+        size, position = _varint(data, position, end)
+        position += size
+    size, position = _varint(data, position, end)
+    return position + max(size - 1, 0)
 
 
 def _varint(data: Data, position: int, end: int) -> tuple[int, int]:

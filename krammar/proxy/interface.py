@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from krammar.wire.message import Codec
 
@@ -119,9 +119,12 @@ class Filter:
 
     ``refuse_unknown``  whether the proxy closes connections that send an API or a version that the protocol does not
                         define, for a filter that must see every request. Default: such requests pass.
+    ``in_place``        whether methods change messages in place. If none that reads a message does, and none returns
+                        another one, its bytes pass as they came. Default: they do, and messages are encoded again.
     """
 
     refuse_unknown = False
+    in_place = True
 
     def attached(self, refresh: Callable[[], None]) -> None:
         """Handle that a chain has the filter. It calls ``refresh`` whenever ``methods`` has changed, in any thread."""
@@ -148,6 +151,39 @@ class Filter:
         """
         return None
 
+    def watch_connection(self, connection: Connection, relay: Relay) -> Watch | None:
+        """Return what sees the bytes of a new connection as they arrive, without delaying them. Default: None.
+
+        A filter that overrides this reads everything, so ApiVersions offers only versions that the protocol defines.
+        """
+        return None
+
+
+class Watch:
+    """Sees the bytes of a connection. ``Filter.watch_connection`` returns it. The methods of this class do nothing."""
+
+    def arrived(self, is_request: bool, data: memoryview) -> None:
+        """Handle bytes that have arrived, and are passed on or handled. They are valid until the method returns."""
+
+    def noted(self, is_request: bool, correlation_id: int, notes: list[str]) -> None:
+        """Handle what the proxy or a filter has done to a frame, before ``arrived`` if possible; see ``Relay``."""
+
+    def decided(self) -> None:
+        """Handle that ``Relay.is_undecided`` may have changed."""
+
+    def closed(self) -> None:
+        """Handle the end of the connection."""
+
+
+class Relay(Protocol):
+    """What a ``Watch`` can ask of its connection."""
+
+    def is_undecided(self, is_request: bool, correlation_id: int) -> bool:
+        """Return whether a frame that has arrived waits for filters, or for ports, so that notes can follow."""
+
+    def pause(self, paused: bool) -> None:
+        """Stop reading from client and broker, or go on."""
+
 
 class Connection:
     """A connection of a client through the proxy.
@@ -159,11 +195,12 @@ class Connection:
     ``listener``  the name of the proxy's listener; empty if it has none
     ``principal`` who the client is: the name of an accepted login, or of a client certificate; None until it is known,
                   and if nothing reads it
+    ``ended``     how the connection has ended, such as ``"by the client"``; empty while it is open
     ``state``     for filters: anything that lasts as long as the connection. Use the filter, or a name that
                   contains its name, as the key.
     """
 
-    __slots__ = ("client", "listener", "node", "number", "principal", "state", "upstream")
+    __slots__ = ("client", "ended", "listener", "node", "number", "principal", "state", "upstream")
 
     def __init__(self, number: int, client: str, upstream: str, listener: str = "") -> None:
         self.number = number
@@ -172,6 +209,7 @@ class Connection:
         self.listener = listener
         self.node: int | None = None
         self.principal: str | None = None
+        self.ended = ""
         self.state: dict[Any, Any] = {}
 
 
@@ -189,6 +227,7 @@ class Exchange:
     ``request``         the request; None for a response whose request no filter names
     ``received``        the bytes of the request as it came, and where it begins after its length prefix; see ``frame``
     ``delivery``        for filters: returns how the bytes of a response's frame reach the client; None sends them
+    ``notes``           for filters: what they have done to the message, in words, for those who watch the connection
     ``state``           for filters: anything that the response's method needs from the request's
     """
 
@@ -199,6 +238,7 @@ class Exchange:
         "connection",
         "correlation_id",
         "delivery",
+        "notes",
         "received",
         "request",
         "state",
@@ -222,6 +262,7 @@ class Exchange:
         self.request: Any = None
         self.received = b"", 0
         self.delivery: Callable[[bytes], list[Any]] | None = None
+        self.notes: list[str] = []
         self.state: dict[Any, Any] = {}
         self._send = send
 
@@ -279,7 +320,9 @@ __all__ = [
     "Method",
     "Named",
     "Patch",
+    "Relay",
     "Silence",
+    "Watch",
     "methods_of",
     "on",
 ]

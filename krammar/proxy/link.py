@@ -9,17 +9,27 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from krammar.proxy.addresses import CONNECT_TIMEOUT, Address, Listeners, Upstreams, advertised_host
+from krammar.proxy.addresses import (
+    CONNECT_TIMEOUT,
+    Address,
+    Listeners,
+    Upstreams,
+    advertised_host,
+    describe,
+)
 from krammar.proxy.brokers import Brokers
-from krammar.proxy.chain import Chain, FilterError, Refused, Work, why_closed
+from krammar.proxy.chain import Chain
 from krammar.proxy.clients import LOG, Clients
 from krammar.proxy.delivery import reset
-from krammar.proxy.ends import PendingRequest, Shared
+from krammar.proxy.ends import LargeFrames, Shared
+from krammar.proxy.in_flight import PendingRequest
 from krammar.proxy.interface import Close, Connection
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions, node_id
 from krammar.proxy.rewritten import Views
+from krammar.proxy.running import FilterError, why_closed
+from krammar.proxy.work import Refused, Work
 from krammar.util.printable import escape
 from krammar.wire.negotiation import API_VERSIONS
 
@@ -47,6 +57,8 @@ class Common:
     ``views``          the rewritten responses
     ``nodes``          the node ids of brokers that responses have named
     ``opened``, ``lost``  called at the begin and the end of a connection
+    ``log``            writes a line with a level, and the exception if it is a bug
+    ``large``          limits the large frames that are collected
     """
 
     chain: Chain
@@ -62,7 +74,9 @@ class Common:
     views: Views
     opened: Callable[[Link], None]
     lost: Callable[[Link], None]
+    log: Callable[[int, str, BaseException | None], None]
     nodes: dict[Address, int] = field(default_factory=dict)
+    large: LargeFrames | None = None
 
 
 class WorksBeforeLogin:
@@ -85,9 +99,7 @@ class WorksBeforeLogin:
 
 def before_login(key: int, version: int, name: str) -> Work:
     """Return a refusal."""
-    work = Work(key, version)
-    work.refusal = f"{name} before the login of the client"
-    return work
+    return Work(key, version, refusal=f"{name} before the login of the client")
 
 
 class Link(Shared):
@@ -99,6 +111,7 @@ class Link(Shared):
         super().__init__(common.chain, connection, common.memory, common.max_frame)
         self.common = common
         self.metrics = common.metrics
+        self.large = common.large
         self._listeners = common.listeners[connection.listener]
         self.locked = common.clients.sasl
         if self.locked:
@@ -106,11 +119,10 @@ class Link(Shared):
             self.max_frame = min(common.max_frame, _LARGEST_BEFORE_LOGIN)
         self._bind_host = bind_host
         self._upstream = upstream
-        self._connecting: asyncio.Task[None] | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._host = bind_host
         self._tls_error: str | None = None
-        self._is_open = self._is_connected = False
+        self._is_open = False
         self._responses = Responses(self)
         self.requests = Requests(self, self._responses)
         self.requests.peer = self._responses
@@ -127,10 +139,9 @@ class Link(Shared):
             self.connection.listener, self._bind_host, self._host
         )
         self.common.opened(self)
-        self.requests.hold("connecting")
         if self.common.clients.tls and not self._read_certificate(transport):
             return
-        self._connecting = asyncio.ensure_future(self._connect())
+        self.requests.wait_for(self._connect())
 
     def _read_certificate(self, transport: asyncio.BaseTransport) -> bool:
         """Set the client's name from its certificate; return whether that is valid."""
@@ -158,7 +169,6 @@ class Link(Shared):
         if self.closed:
             self.abort()
             return
-        self._is_connected = True
         if self.common.brokers.sasl:
             try:
                 await self.log_in()
@@ -168,10 +178,9 @@ class Link(Shared):
         self._is_open = True
         try:
             self.chain.opened(self.connection)
+            self.watches = self.chain.watches(self.connection, self)
         except Exception as error:
             self.fail(error)
-            return
-        self.requests.release("connecting")
 
     async def _reach(self, upstream: Address) -> bool:
         """Connect to an address; return whether it was reached."""
@@ -200,6 +209,8 @@ class Link(Shared):
             self._renewal = loop.call_later(seconds, self.requests.renew_login)
 
     def broker_lost(self, error: Exception | None) -> None:
+        if isinstance(error, OSError):
+            self.end(f"broker: {self.common.brokers.why(error)}")
         if isinstance(error, ssl.SSLError):  # for example, TLS 1.3 refuses certificates late
             self._tls_error = f"connection to {self._upstream}: {self.common.brokers.why(error)}"
             self.fail(Refused(self._tls_error))
@@ -219,12 +230,29 @@ class Link(Shared):
     def name_node(self) -> None:
         self.connection.node = self.common.nodes.get(self._upstream)
 
-    def lost(self) -> None:
+    @property
+    def is_connected(self) -> bool:
+        """Whether the broker was reached."""
+        return self._responses.transport is not None
+
+    def is_undecided(self, is_request: bool, correlation_id: int) -> bool:
+        end = self.requests if is_request else self._responses
+        return end.is_undecided(correlation_id)
+
+    def pause(self, paused: bool) -> None:
+        for end in (self.requests, self._responses):
+            if paused:
+                end.hold("watch")
+            else:
+                end.release("watch")
+
+    def lost(self, error: Exception | None) -> None:
         self.closed = True
+        self.end(f"client: {describe(error)}" if isinstance(error, OSError) else "by the proxy")
+        for each in self.watches:
+            each.closed()
         if self._renewal is not None:
             self._renewal.cancel()
-        if self._connecting is not None:
-            self._connecting.cancel()
         if self._is_open:
             for error in self.chain.closed(self.connection):
                 self._count_filter_error(error)
@@ -240,6 +268,7 @@ class Link(Shared):
             return
         self._count_filter_error(error)
         level, text = why_closed(error)
+        self.end(f"by the proxy: {error.reason if isinstance(error, Close) else text}")
         self._log(level, text, None if level < logging.ERROR else error)
         LOG.debug("where it was raised:", exc_info=error.__cause__ or error)
         self.closed = True
@@ -254,14 +283,8 @@ class Link(Shared):
             self.metrics.filter_error(str(error).partition(" ")[0])  # the name of the method
 
     def _log(self, level: int, text: str, bug: BaseException | None = None) -> None:
-        LOG.log(
-            level,
-            "connection %d of %s: %s",
-            self.connection.number,
-            self.connection.client,
-            text,
-            exc_info=bug,
-        )
+        number, client = self.connection.number, self.connection.client
+        self.common.log(level, f"connection {number} of {client}: {text}", bug)
 
     def drain(self) -> None:
         self.requests.drain()
@@ -274,27 +297,34 @@ class Link(Shared):
 
     # -- responses that are changed
 
-    def rewrite(self, api_key: int, response: Any) -> bool | Awaitable[bool]:
+    def rewrite(self, api_key: int, response: Any) -> list[str] | Awaitable[list[str]]:
         if api_key == API_VERSIONS:
-            return bool(limit_versions(self.chain.package, response, self.chain.limits))
+            return limit_versions(self.chain.package, response, self.chain.limits)
         nodes = endpoints(api_key, response)
         if not nodes:
-            return False
+            return []
         for node in nodes:
             self.common.nodes[Address(node.host, node.port)] = node_id(node)
         known = self._listeners.known
         ports = [known(self._bind_host, Address(node.host, node.port)) for node in nodes]
         if None in ports:
             return self._open_ports(nodes)
-        for node, port in zip(nodes, ports, strict=True):
-            node.host, node.port = self._host, port
-        return True
+        return [self._replace(node, port) for node, port in zip(nodes, ports, strict=True)]
 
-    async def _open_ports(self, nodes: list[Any]) -> bool:
+    def _replace(self, node: Any, port: int | None) -> str:
+        """Replace the address of a broker by the proxy's; return what was done."""
+        upstream = Address(node.host, node.port)
+        node.host, node.port = self._host, port
+        return f"{upstream} replaced by {Address(self._host, node.port)}"
+
+    async def _open_ports(self, nodes: list[Any]) -> list[str]:
+        notes = []
         for node in nodes:
             upstream = Address(node.host, node.port)
             port = await self._listeners.port_for(self._bind_host, upstream)
-            if port is None:  # with the broker's own address, the client would leave the proxy
+            if port is not None:
+                notes.append(self._replace(node, port))
+            elif not self.chain.pass_unreadable:
+                # With the broker's own address, the client would leave the proxy.
                 raise Refused(f"no port for broker {upstream}")
-            node.host, node.port = self._host, port
-        return True
+        return notes

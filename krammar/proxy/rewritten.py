@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from krammar.proxy.chain import Work
 from krammar.proxy.rewrite import METADATA
+from krammar.proxy.work import Work
 from krammar.wire.negotiation import API_VERSIONS
 
 # Responses that repeat: Metadata, FindCoordinator, ApiVersions, DescribeCluster. Others contain offsets or records.
@@ -29,11 +29,13 @@ class Known(NamedTuple):
     ``rest``     the bytes after the correlation id; None if the response does not change
     ``prefix``   the length prefix of the rewritten frame
     ``offered``  the broker's versions, for a response to ApiVersions
+    ``notes``    what has changed, in words
     """
 
     rest: bytes | None
     prefix: bytes
     offered: Versions | None
+    notes: tuple[str, ...] = ()
 
 
 class Rewritten:
@@ -44,8 +46,15 @@ class Rewritten:
         self.known: dict[tuple[Work, bytes], Known] = {}
         self._bytes = 0
 
-    def add(self, work: Work, before: bytes, after: bytes, offered: Versions | None) -> None:
-        """Remember a response.
+    def add(
+        self,
+        work: Work,
+        before: bytes,
+        after: bytes,
+        offered: Versions | None,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        """Remember a response. ``Known`` describes the other arguments.
 
         Args:
             before: the frame from the broker.
@@ -60,7 +69,7 @@ class Rewritten:
             self._bytes = 0
         self._bytes += size
         rest = after[8:] if changed else None
-        self.known[work, before[8:]] = Known(rest, after[:4], offered)
+        self.known[work, before[8:]] = Known(rest, after[:4], offered, notes)
 
 
 # Listeners, and hosts under which clients see the proxy, whose responses are remembered.

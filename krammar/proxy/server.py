@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import Future
 from functools import partial
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -22,8 +20,8 @@ from krammar.proxy.link import Common, Link, WorksBeforeLogin
 from krammar.proxy.reloading import Reloading
 from krammar.proxy.requests import Requests
 from krammar.proxy.rewritten import Views
+from krammar.proxy.server_thread import ServerThread
 from krammar.util.sockets import why
-from krammar.wire.framing import MAX_FRAME
 
 if TYPE_CHECKING:
     from krammar.proxy.metrics import ProxyMetrics
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
     from krammar.util.http_page import HttpPage
     from krammar.util.prometheus import Registry
 
+# The largest frame that is read, in bytes: decoding and encoding it takes turns of up to 100 ms, and 240 MB.
+MAX_READ = 48 << 20
 # What only some proxies need is imported when they are created: logins, and metrics.
 
 # Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
@@ -56,8 +56,8 @@ class Proxy:
         protocol: a generated package. Default: ``kafka_wire``.
         refuse_unknown: close connections that send an API or a version that the protocol does not define.
             Default: pass such requests.
-        max_frame: the largest frame that is read for a filter, or for addresses, in bytes. Frames that only
-            pass are not limited.
+        max_frame: the largest frame that is read for a filter, or for addresses, in bytes; a frame needs up to
+            five times its size in memory. Frames that only pass are not limited.
         drain_timeout: how long ``close`` waits for responses, in seconds.
         clients: TLS and logins of clients: settings of a listener of Kafka's brokers, and ``security.protocol``.
         users: who can log in at the proxy: passwords by name, or a TOML file with them.
@@ -65,6 +65,8 @@ class Proxy:
         secret: hides which users exist. Default: a random one.
         metrics_port: where Prometheus reads metrics, as a port of loopback or ``host:port``. Default: nowhere.
         counts: whether to count for the metrics of all workers.
+        pass_unreadable: pass frames that cannot be read for a filter, or for addresses, as they came, and leave addresses of
+            brokers that get no port. Filters do not see such frames. Default: close their connections.
         allot: returns the port for a broker, by the name of the listener, its host, and the broker's address. Several
             processes then share the ports. Default: any free port.
 
@@ -82,7 +84,7 @@ class Proxy:
         advertise: str | None = None,
         protocol: ModuleType | None = None,
         refuse_unknown: bool = False,
-        max_frame: int = MAX_FRAME,
+        max_frame: int = MAX_READ,
         drain_timeout: float = 5.0,
         clients: Mapping[str, Any] | None = None,
         users: Passwords | None = None,
@@ -90,6 +92,7 @@ class Proxy:
         secret: bytes | None = None,
         metrics_port: str | int | None = None,
         counts: bool = False,
+        pass_unreadable: bool = False,
         allot: Callable[[str, str, Address], Awaitable[int]] | None = None,
     ) -> None:
         if protocol is None:
@@ -115,7 +118,13 @@ class Proxy:
             filters = [NoClientLogin(), *filters]
         self._metrics_port = None if metrics_port is None else Address.parse(str(metrics_port))
         counts = counts or metrics_port is not None
-        chain = Chain(protocol, filters, refuse_unknown=refuse_unknown, counts=counts)
+        chain = Chain(
+            protocol,
+            filters,
+            refuse_unknown=refuse_unknown,
+            counts=counts,
+            pass_unreadable=pass_unreadable,
+        )
         self.metrics: ProxyMetrics | None = None
         self._page: HttpPage | None = None
         if counts:
@@ -131,7 +140,7 @@ class Proxy:
         self.listeners = {
             name: Listeners(
                 partial(self._serve_port, name),
-                LOG.info,
+                self.notice,
                 lambda: MAX_LISTENERS,
                 None if allot is None else partial(allot, name),
             )
@@ -149,8 +158,9 @@ class Proxy:
             WorksBeforeLogin(chain),
             self.metrics,
             Views(),
-            self._opened,
-            self._lost,
+            self.opened,
+            self.lost,
+            self.log,
         )
         self._drain_timeout = drain_timeout
         self._links: dict[int, Link] = {}
@@ -159,9 +169,7 @@ class Proxy:
         self.addresses: dict[str, str] = {}
         self._idle = asyncio.Event()
         self.metrics_address: tuple[str, int] | None = None
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
+        self._thread: ServerThread | None = None
 
     @classmethod
     def start(
@@ -175,25 +183,8 @@ class Proxy:
             ProxyError: the proxy cannot listen.
         """
         proxy = cls(upstream, filters, **options)
-        started: Future[None] = Future()
-
-        async def run() -> None:
-            proxy._loop = asyncio.get_running_loop()
-            proxy._stop = asyncio.Event()
-            try:
-                await proxy.serve()
-            except BaseException as error:
-                started.set_exception(error)
-                return
-            started.set_result(None)
-            await proxy._stop.wait()
-            await proxy.drain()
-
-        proxy._thread = threading.Thread(
-            target=lambda: asyncio.run(run()), name="krammar-proxy", daemon=True
-        )
+        proxy._thread = ServerThread("krammar-proxy", proxy.serve, proxy.drain)
         proxy._thread.start()
-        started.result()
         return proxy
 
     async def _registry(self) -> Registry:
@@ -207,7 +198,7 @@ class Proxy:
 
     def at(self, listening: Address) -> str:
         """Return the address for clients, from the one to listen on."""
-        return str(Address(self._common.advertise or _reachable(listening.host), listening.port))
+        return str(Address(self._common.advertise or listening.reachable_host, listening.port))
 
     @property
     def listen(self) -> dict[str, Address]:
@@ -230,11 +221,8 @@ class Proxy:
 
     def close(self) -> None:
         """Stop a proxy of ``start``: accept no connection, wait for responses, and close all connections."""
-        if self._thread is None or self._loop is None or self._stop is None:
-            return
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.close()
 
     def __enter__(self) -> Self:
         return self
@@ -282,11 +270,7 @@ class Proxy:
 
     async def drain(self) -> None:
         """Accept no connection, wait for the responses to requests in flight, and close all connections."""
-        self._draining = True
-        self._reloading.stop()
-        for each in self.listeners.values():
-            await each.finish_accepting()
-        self._close_listeners()
+        await self._stop_accepting()
         for link in list(self._links.values()):
             link.drain()
         if self._links:
@@ -300,6 +284,21 @@ class Proxy:
                     len(self._links),
                     self._drain_timeout,
                 )
+        await self._close_connections()
+
+    async def abort(self) -> None:
+        """Accept no connection, and close all connections at once."""
+        await self._stop_accepting()
+        await self._close_connections()
+
+    async def _stop_accepting(self) -> None:
+        self._draining = True
+        self._reloading.stop()
+        for each in self.listeners.values():
+            await each.finish_accepting()
+        self._close_listeners()
+
+    async def _close_connections(self) -> None:
         for link in list(self._links.values()):
             link.abort()
         if self._page is not None:
@@ -348,18 +347,22 @@ class Proxy:
             # The answer is written first.
             asyncio.get_running_loop().call_soon(link.drain)
 
-    def _opened(self, link: Link) -> None:
+    def notice(self, text: str) -> None:
+        """Handle that a port was opened, or cannot be."""
+        LOG.info(text)
+
+    def log(self, level: int, text: str, bug: BaseException | None) -> None:
+        """Handle an event of a connection."""
+        LOG.log(level, text, exc_info=bug)
+
+    def opened(self, link: Link) -> None:
         """Handle a connection of a client."""
         self._links[link.connection.number] = link
         if self._draining:
             link.abort()
 
-    def _lost(self, link: Link) -> None:
+    def lost(self, link: Link) -> None:
         """Handle the end of a connection."""
         self._links.pop(link.connection.number, None)
         if not self._links:
             self._idle.set()
-
-
-def _reachable(host: str) -> str:
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from krammar.faults import Faults
 from krammar.faults.control import FaultsControl
 from krammar.proxy.addresses import Address
-from krammar.proxy.brokers import Brokers
-from krammar.proxy.clients import Clients
 from krammar.tap.capture import Capture, CaptureWriter, replay
 from krammar.tap.describe import Describer
 from krammar.tap.exchanges import EVERYTHING, Exchanges, Filter, Selected
@@ -106,8 +105,8 @@ def run_live(
     faults: Faults | None = None,
     control: int | None = None,
     ui: Ui | None = None,
-    clients: Clients | None = None,
-    brokers: Brokers | None = None,
+    clients: Mapping[str, Any] | None = None,
+    brokers: Mapping[str, Any] | None = None,
 ) -> Summary:
     """Run the proxy until a signal (INT or TERM) arrives or the brokers are gone; return the summary.
 

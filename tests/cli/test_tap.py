@@ -204,9 +204,10 @@ def test_a_capture_survives_kill_and_a_torn_tail_is_reported(tmp_path: Path) -> 
         started([server.address], "--save", str(path)) as tap,
         Client(tap.address) as client,
     ):
-        client.ask(MetadataRequest(topics=[]), 12)
+        for _ in range(2):  # the first response is stored before the second request is read
+            client.ask(MetadataRequest(topics=[]), 12)
         tap.end(signal.SIGKILL)
-    assert len([record for record in Capture(path) if record.kind < 2]) == 2
+    assert len([record for record in Capture(path) if record.kind < 2]) >= 3
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size - 3)
     listed = run(path)
@@ -257,8 +258,7 @@ def test_a_broker_that_is_down_is_a_line() -> None:
             assert client.read_to_end() == b""
         code, _, err = tap.end(signal.SIGTERM)
     assert code == 0
-    assert f"cannot reach {server.address} for 127.0.0.1:" in err
-    assert "connection refused" in err
+    assert f": cannot reach {server.address}: connection refused" in err
     assert "Traceback" not in err
 
 

@@ -16,10 +16,10 @@ import pytest
 from krammar.auth import scram_server
 from krammar.auth.scram import BY_NAME
 from krammar.broker import Broker
-from krammar.broker.broker import new_event_loop
 from krammar.broker.security.users import record_of
 from krammar.client import Client
 from krammar.client.errors import AuthenticationError, SettingsError, TransportError
+from krammar.util.event_loop import new_event_loop
 from tests.broker.security.certificates import Authority, Pair
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]

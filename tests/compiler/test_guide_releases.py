@@ -16,8 +16,7 @@ from click.testing import CliRunner, Result
 
 from krammar.cli import main
 from krammar.compiler import ir, layout
-from krammar.compiler.front.source import compile_source
-from krammar.util.diagnostics import Diagnostics
+from tests.compiler.support import structs
 
 GUIDES = Path(__file__).parent / "guides"
 KAFKA = Path(__file__).parents[2] / "definitions" / "kafka_wire"
@@ -25,14 +24,6 @@ KAFKA = Path(__file__).parents[2] / "definitions" / "kafka_wire"
 # Records that can be null in version 0 only; definitions cannot express this, so those of Kafka allow null in all
 # versions. The guides of Kafka 4.1 and later have no version 0.
 NULL_UP_TO_0 = {("ShareFetchResponse", 1), ("ShareFetchResponse", 2)}
-
-
-def structs(folder: Path) -> dict[str, ir.Struct]:
-    """The structs of definitions that can be encoded, by name."""
-    diagnostics = Diagnostics()
-    (protocol,) = compile_source(folder, diagnostics)
-    assert not diagnostics.has_errors, diagnostics.sorted()
-    return {each.name: each for file in protocol.files for each in file.structs if each.encoding}
 
 
 def bytes_of(struct: ir.Struct, version: int) -> str:

@@ -17,6 +17,7 @@ from krammar.compiler.generate import Generator
 from krammar.compiler.guide import Answers, import_guides
 from krammar.inspect.notation import show
 from krammar.util.diagnostics import Diagnostics
+from tests.compiler.support import structs
 from tests.generated.catalogue import by_name
 
 DEFINITIONS = Path(__file__).parents[2] / "definitions"
@@ -52,13 +53,6 @@ def definitions(text: str, folder: Path) -> Path:
     for name, content in result.files.items():
         (folder / name).write_text(content)
     return folder
-
-
-def structs(folder: Path) -> dict[str, ir.Struct]:
-    diagnostics = Diagnostics()
-    (protocol,) = compile_source(folder, diagnostics)
-    assert not diagnostics.has_errors, diagnostics.sorted()
-    return {each.name: each for file in protocol.files for each in file.structs if each.encoding}
 
 
 def bytes_of(struct: ir.Struct, version: int) -> str:

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.broker.support import RawClient
 from tests.interop import content
 from tests.interop.apache import CACHE, ApacheKafka, class_path
+from tests.interop.group_cases import make_topic, ready
 from tests.interop.processes import Krammar, Server, Unavailable
 
 AGAINST_APACHE = os.environ.get("KRAMMAR_INTEROP") == "apache"
@@ -86,3 +88,15 @@ def topic(request: pytest.FixtureRequest, broker: Server) -> str:
     name = re.sub(r"\W", "-", request.node.name)
     content.create(content.admin(broker.bootstrap), name, 2)
     return name
+
+
+@pytest.fixture(scope="module")
+def brokers(kafka_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
+    """Ours and Apache Kafka, each with the topic ``t`` of two partitions."""
+    folder = tmp_path_factory.mktemp("alike")
+    with our_broker(folder / "ours") as ours, ApacheKafka(folder / "theirs") as theirs:
+        for server in (ours, theirs):
+            ready(server.port)
+            with RawClient(server.port) as client:
+                make_topic(client, "t", 2)
+        yield [ours, theirs]

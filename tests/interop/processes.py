@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self
 
@@ -183,3 +184,10 @@ class Krammar(Server):
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         first = text.find("Traceback (most recent call last)")
         return [] if first < 0 else [text[max(0, first - 300) : first + 3000]]
+
+
+@dataclass(frozen=True)
+class Through:
+    """The address of a proxy, in place of a broker's."""
+
+    bootstrap: str

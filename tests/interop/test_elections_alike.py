@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,22 +12,7 @@ from kafka_wire import (
 )
 
 from tests.broker.support import RawClient
-from tests.interop.apache import ApacheKafka
-from tests.interop.conftest import our_broker
-from tests.interop.group_cases import make_topic, ready
 from tests.interop.processes import Server
-
-
-@pytest.fixture(scope="module")
-def brokers(kafka_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
-    """Ours and Apache Kafka, each with the topic ``t`` of two partitions."""
-    folder = tmp_path_factory.mktemp("alike")
-    with our_broker(folder / "ours") as ours, ApacheKafka(folder / "theirs") as theirs:
-        for server in (ours, theirs):
-            ready(server.port)
-            with RawClient(server.port) as client:
-                make_topic(client, "t", 2)
-        yield [ours, theirs]
 
 
 def elect(kind: int, *wanted: tuple[str, list[int]]) -> ElectLeadersRequest:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
@@ -15,6 +14,7 @@ from krammar.proxy.filters.encrypt import HEADER, Encrypt
 from krammar.proxy.filters.envelope import is_sealed
 from krammar.proxy.filters.topics import INTERNAL_TOPICS
 from tests.interop.apache import apache_kafka
+from tests.interop.processes import Through
 from tests.interop.test_java_clients import (
     program,
     say,
@@ -40,13 +40,6 @@ __all__ = [
     "test_transactions",
     "topic",
 ]
-
-
-@dataclass(frozen=True)
-class Through:
-    """The address of the proxy, in place of the broker's."""
-
-    bootstrap: str
 
 
 @pytest.fixture(scope="module")

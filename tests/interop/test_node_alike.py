@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,9 +16,6 @@ from kafka_wire import (
 
 from krammar.wire.reflection import fields
 from tests.broker.support import RawClient
-from tests.interop.apache import ApacheKafka
-from tests.interop.conftest import our_broker
-from tests.interop.group_cases import make_topic, ready
 from tests.interop.node_cases import CASES, feature, update
 from tests.interop.processes import Server
 
@@ -38,18 +34,6 @@ _VARIES = {
     "last_caught_up_timestamp",
     "nodes",
 }
-
-
-@pytest.fixture(scope="module")
-def brokers(kafka_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
-    """Ours and Apache Kafka, each with the topic ``t``."""
-    folder = tmp_path_factory.mktemp("alike")
-    with our_broker(folder / "ours") as ours, ApacheKafka(folder / "theirs") as theirs:
-        for server in (ours, theirs):
-            ready(server.port)
-            with RawClient(server.port) as client:
-                make_topic(client, "t", 2)
-        yield [ours, theirs]
 
 
 def plain(value: Any) -> Any:

@@ -25,16 +25,9 @@ from krammar.journal import (
     get_flags,
 )
 from tests.journal.conftest import generate
+from tests.journal.stores import amounts, to
 
 FIXED = FixedFraming()
-
-
-def to(journal: str) -> Any:
-    return lambda message: (journal, FIXED)
-
-
-def amounts(envelopes: Any) -> list[int]:
-    return [envelope.message.amount for envelope in envelopes]
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from krammar.journal import (
     modulo_mapping,
 )
 from krammar.journal.specs import JournalSpec
+from tests.journal.stores import to
 from tests.journal.streams import A, B
 
 FIXED = FixedFraming()
@@ -82,10 +83,6 @@ def memory() -> Memory:
 @pytest.fixture
 def publisher(memory: Memory) -> Publisher:
     return Publisher(memory, Clock(0), producer=A, committed_producer=B)  # type: ignore[arg-type]
-
-
-def to(journal: str) -> Any:
-    return lambda message: (journal, FIXED)
 
 
 START = clock_at(0)

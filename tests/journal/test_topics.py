@@ -24,6 +24,7 @@ from krammar.journal import (
     append_intents,
     modulo_mapping,
 )
+from tests.journal.stores import amounts, to
 from tests.support.waiting import PATIENCE
 
 FIXED = FixedFraming()
@@ -52,14 +53,6 @@ def topic(client: Client, request: pytest.FixtureRequest) -> str:
 def journals(broker: Broker) -> Iterator[TopicJournals]:
     with TopicJournals(broker.bootstrap_servers) as journals:
         yield journals
-
-
-def amounts(envelopes: Any) -> list[int]:
-    return [envelope.message.amount for envelope in envelopes]
-
-
-def to(journal: str) -> Any:
-    return lambda message: (journal, FIXED)
 
 
 def test_replays_of_interleaved_transactions(

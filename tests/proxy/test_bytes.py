@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import socket
+import struct
 import threading
 from typing import Any
 
@@ -28,6 +30,15 @@ from tests.proxy.support import Client, address, answering, echo
 from tests.support.frames import framed, read_exactly, read_frame
 from tests.support.waiting import PATIENCE
 from tests.tap.support import Upstream, broker, upstream
+
+
+@pytest.fixture(autouse=True, params=["uvloop", "asyncio"])
+def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run each test with both event loops."""
+    if request.param == "asyncio":
+        monkeypatch.setattr("krammar.proxy.server_thread.new_event_loop", asyncio.new_event_loop)
+    else:
+        pytest.importorskip("uvloop")
 
 
 class Beats(Filter):
@@ -228,6 +239,11 @@ def test_unknown_versions_are_no_tokens(caplog: pytest.LogCaptureFixture) -> Non
             {"max_frame": 1000},
             "a request of 2014 bytes is too large for filters (1000 bytes at most)",
         ),
+        (
+            struct.pack(">i", (48 << 20) + 1) + head(12, 4, 1),
+            {},
+            "a request of 50331649 bytes is too large for filters (50331648 bytes at most)",
+        ),
     ],
 )
 def test_requests_that_are_refused(
@@ -364,7 +380,8 @@ def test_a_slow_client_slows_the_broker() -> None:
     sent = [0]
 
     def eager(connection: socket.socket) -> None:
-        read_frame(connection)
+        if not read_frame(connection):
+            return
         for _ in range(number):
             connection.sendall(answer)
             sent[0] += 1

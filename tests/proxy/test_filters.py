@@ -53,8 +53,8 @@ def creating(name: str) -> CreateTopicsRequest:
 def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where the filters of a test run. All frames are treated as large ones, which take several turns, if asked for."""
     if request.param == "large frames":
-        monkeypatch.setattr("krammar.proxy.requests.ONE_TURN", 0)
-        monkeypatch.setattr("krammar.proxy.responses.ONE_TURN", 0)
+        monkeypatch.setattr("krammar.proxy.read_requests.ONE_TURN", 0)
+        monkeypatch.setattr("krammar.proxy.read_responses.ONE_TURN", 0)
         return "proxy"
     return str(request.param)
 

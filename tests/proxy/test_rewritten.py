@@ -10,8 +10,8 @@ import pytest
 from kafka_wire import ApiVersionsResponse, HeartbeatRequest, HeartbeatResponse, MetadataResponse
 
 from krammar.proxy import Exchange, Filter, Proxy, on
-from krammar.proxy.chain import Work
 from krammar.proxy.rewritten import MAX_BYTES, MAX_ENTRIES, Rewritten
+from krammar.proxy.work import Work
 from tests.proxy.support import address
 from tests.support.frames import framed, read_frame
 from tests.support.waiting import PATIENCE

@@ -73,7 +73,8 @@ class TapThread:
 
     def __init__(self, *upstreams: Address, **options: Any) -> None:
         self.recorder = Recorder()
-        self.observers: list[Observer] = [self.recorder, *options.pop("observers", ())]
+        # The recorder is the last one: what it has seen, all have seen.
+        self.observers: list[Observer] = [*options.pop("observers", ()), self.recorder]
         self.routes = [Route(Address("127.0.0.1", 0), upstream) for upstream in upstreams]
         self.options = options
         self.listening: list[Route] = []

@@ -8,11 +8,13 @@ import socket
 import threading
 from pathlib import Path
 
+import kafka_wire
 import pytest
 from kafka_wire import ApiVersionsRequest, MetadataRequest, MetadataResponse
 
+from krammar.faults import Faults
+from krammar.proxy import server as proxy
 from krammar.proxy.addresses import Address
-from krammar.tap import proxy
 from krammar.tap.capture import Capture, CaptureWriter, Flag
 from krammar.tap.inspector import Frame, Status
 from krammar.tap.observer import Observer
@@ -44,6 +46,7 @@ def test_clients_are_kept_on_the_tap() -> None:
             assert [(b.host, b.port) for b in again.response.brokers] == [
                 (b.host, b.port) for b in (first, second, third)
             ]
+        tap.recorder.wait(lambda r: len(r.frames) == 4)
         frames = tap.recorder.frames
         assert [frame.status for frame in frames] == [Status.OK] * 4
         # What observers see is what came, not what was passed on.
@@ -104,6 +107,7 @@ def test_no_version_is_offered_that_the_tap_cannot_read() -> None:
         offered = {k.api_key: (k.min_version, k.max_version) for k in event.response.api_keys}
         assert offered == {3: (0, MetadataRequest.max_version), 18: (0, 4)}
         assert event.response.finalized_features_epoch == 5
+        tap.recorder.wait(lambda r: len(r.frames) == 2)
         (frame,) = (f for f in tap.recorder.frames if not f.is_request)
         assert frame.status == Status.OK
         assert len(frame.message.api_keys) == 4
@@ -349,7 +353,7 @@ def test_a_slow_client_slows_the_broker() -> None:
             assert taken(tap) <= 20
         for _ in range(number - 1):
             assert slow.read_exactly(len(answer)) == answer
-        assert taken(tap) == number
+        tap.recorder.wait(lambda r: taken(tap) == number)
 
 
 def test_a_broker_that_cannot_be_reached() -> None:
@@ -361,9 +365,9 @@ def test_a_broker_that_cannot_be_reached() -> None:
                 assert client.read_to_end() == b""
         tap.recorder.wait(lambda r: len(r.notices) == 2)
         assert all(
-            notice.startswith(f"cannot reach {server.address} for 127.0.0.1:")
-            and notice.endswith(": connection refused")
-            for notice in tap.recorder.notices
+            notice.startswith(f"connection {number} of 127.0.0.1:")
+            and notice.endswith(f": cannot reach {server.address}: connection refused")
+            for number, notice in enumerate(tap.recorder.notices, 1)
         )
         assert not tap.recorder.frames
 
@@ -464,6 +468,7 @@ def test_frames_are_kept(tmp_path: Path) -> None:
     ):
         client.ask(MetadataRequest(topics=[]), 12)
         client.ask(ApiVersionsRequest(), 3)
+        tap.recorder.wait(lambda r: len(r.frames) == 4)
         # Each record is written as soon as its frame was seen, not at the end.
         records = [record for record in Capture(path) if record.kind < 2]
         assert [record.data for record in records] == [f.data for f in tap.recorder.frames]
@@ -496,3 +501,36 @@ def test_what_is_no_address(text: str) -> None:
 def test_an_address_shows_as_it_is_read() -> None:
     assert str(Address("::1", 9)) == "[::1]:9"
     assert str(Address("h", 9)) == "h:9"
+
+
+def test_large_frames_that_rules_read_count_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proxy collects frames for rules. Beyond the limit, they pass as they arrive."""
+    monkeypatch.setattr("krammar.tap.proxy.MAX_LARGE_FRAMES", 1)  # so it is twice the largest frame
+    topics = [MetadataRequest.Topic(name="x" * 30_000)] * 8
+    large = framed(request(MetadataRequest(topics=topics), 12))
+    part = len(large) * 3 // 4
+    arrived = threading.Event()
+
+    def serve(connection: socket.socket) -> None:
+        data = b""
+        while piece := connection.recv(65536):
+            data += piece
+            arrived.set()
+        connection.sendall(framed(hashlib.sha256(data).digest()))
+
+    faults = Faults(kafka_wire)
+    faults.on("Metadata", topic="other").drop()
+    with (
+        upstream(serve) as server,
+        TapThread(server.address, faults=faults, max_frame=len(large)) as tap,
+        Client(tap.address) as first,
+        Client(tap.address) as second,
+    ):
+        for client in (first, second):
+            client.socket.sendall(large[:part])
+        assert arrived.wait(PATIENCE)  # although no frame is complete
+        for client in (first, second):
+            client.socket.sendall(large[part:])
+            client.socket.shutdown(socket.SHUT_WR)
+            answer = framed(hashlib.sha256(large).digest())
+            assert client.read_to_end() == answer

@@ -11,8 +11,6 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from krammar.proxy.addresses import Address
-from krammar.proxy.brokers import Brokers
-from krammar.proxy.clients import Clients
 from krammar.testing import KafkaBroker
 from tests.proxy.test_tls import Certificates, confluent, to
 from tests.support.waiting import PATIENCE
@@ -25,8 +23,8 @@ def test_tls_on_both_sides(tmp_path: Path) -> None:
         KafkaBroker.start({"ssl.client.auth": "required"}, topics=["orders"], tls=True) as broker,
         TapThread(
             Address(broker.host, broker.port),
-            clients=Clients(files.ask),
-            brokers=Brokers(to(broker)),
+            clients=files.ask,
+            brokers=to(broker),
             stay=True,
         ) as tap,
     ):

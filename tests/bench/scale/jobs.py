@@ -36,9 +36,9 @@ class Report:
 
 
 def peak(pid: int) -> float:
-    """Return the most megabytes that a process has had in memory."""
+    """Return the most megabytes that a process has had in memory; 0 for one that has ended."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
 
 
 def metadata(servers: str, report: Report) -> None:

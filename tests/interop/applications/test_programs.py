@@ -48,7 +48,7 @@ def test_franz_go(kafka_broker: KafkaBroker, protocol: str) -> None:
     _exchange(kafka_broker, [str(program)], protocol)
     admin = AdminClient(kafka_broker.clients.confluent_kafka)
     groups = admin.list_consumer_groups().result().valid
-    assert [group.type.name for group in groups] == [protocol.upper()]
+    assert {group.group_id: group.type.name for group in groups}["g"] == protocol.upper()
 
 
 def test_kafkajs(kafka_broker: KafkaBroker, kafkajs_modules: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from krammar.proxy.filters.tenant_names import Tenant
 from krammar.proxy.filters.tenants import Tenants
 from krammar.proxy.filters.topics import INTERNAL_TOPICS
 from krammar.testing import KafkaCluster
-from tests.interop.processes import unwind_on_sigterm
+from tests.interop.processes import Through, unwind_on_sigterm
 from tests.interop.spark.cluster import Cluster
 
 TENANT = "blue"
@@ -28,13 +27,6 @@ OFTEN = {
     "group.consumer.min.heartbeat.interval.ms": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
-
-
-@dataclass(frozen=True)
-class Through:
-    """The address of the proxy, in place of the broker's."""
-
-    bootstrap: str
 
 
 @pytest.fixture(scope="session", params=["krammar", "apache"])

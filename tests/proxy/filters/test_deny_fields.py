@@ -11,8 +11,9 @@ import kafka_wire as kw
 import pytest
 
 from krammar.proxy import Close, Connection, Exchange
-from krammar.proxy.chain import Chain, Settled
+from krammar.proxy.chain import Chain
 from krammar.proxy.filters.deny import Deny
+from krammar.proxy.running import Settled, run_request
 from krammar.wire.layout import Scalar
 from krammar.wire.package import package_of
 from tests.proxy.filters.test_tenant_fields import build
@@ -66,7 +67,7 @@ def run(deny: Deny, request: Any, version: int) -> tuple[Settled | None, Exchang
     work = chain.works.get(request.api_key << 16 | version)
     assert work is not None
     try:
-        settled = chain.run_request(work, request, exchange)
+        settled = run_request(work, request, exchange)
         if inspect.isawaitable(settled):
             waiting = settled.__await__()
             with pytest.raises(StopIteration) as ended:

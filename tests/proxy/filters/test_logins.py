@@ -9,8 +9,9 @@ import pytest
 
 from krammar.auth.oauth import FirstMessage
 from krammar.proxy import Close, Connection, Exchange
-from krammar.proxy.chain import Chain, Settled
+from krammar.proxy.chain import Chain
 from krammar.proxy.filters.logins import SeesLogins, claimed
+from krammar.proxy.running import Settled, run_request, run_response
 from tests.support.unsecured import unsecured_token
 
 FIRST = FirstMessage(unsecured_token({"sub": "alice"}), {}, "").encode()
@@ -56,13 +57,13 @@ class Talk:
             raise AssertionError
 
         found = Exchange(self.connection, request.api_key, version, 1, None, nothing)
-        settled = self.chain.run_request(self._work(found), request, found)
+        settled = run_request(self._work(found), request, found)
         assert isinstance(settled, Settled)
         assert settled.answer is None
         return found
 
     def receive(self, found: Exchange, response: Any) -> None:
-        self.chain.run_response(self._work(found).responses, response, found)
+        run_response(self._work(found).responses, response, found)
 
     def _work(self, found: Exchange) -> Any:
         return self.chain.works[found.api_key << 16 | found.version]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -136,5 +137,6 @@ def test_a_request_without_a_response_does_not_hide_the_next_response() -> None:
     ):
         produce(proxy, 9, {("orders", 0): [b'{"email": "ada@example.org"}']})
         client.socket.sendall(produced + framed(head + fetched))
-        client.socket.shutdown(socket.SHUT_WR)
+        with suppress(OSError):  # the proxy may have reset the connection already
+            client.socket.shutdown(socket.SHUT_WR)
         assert b"ada" not in client.read_to_end()

@@ -15,10 +15,11 @@ import kafka_wire as kw
 import pytest
 
 from krammar.proxy import Connection, Exchange
-from krammar.proxy.chain import Chain, Settled
+from krammar.proxy.chain import Chain
 from krammar.proxy.filters.tenant_apis import ALLOWED, PASSED, REFUSED
 from krammar.proxy.filters.tenant_fields import ENTITIES, PATTERNS, TEXTS
 from krammar.proxy.filters.tenants import Tenants
+from krammar.proxy.running import Settled, run_request, run_response
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
 from krammar.wire.message import kinds_of, named
 
@@ -213,13 +214,13 @@ class Place:
     async def send(self, request: Any, version: int) -> tuple[Settled, Exchange]:
         found = exchange(request, version)
         found.connection.principal = "alice"
-        settled = self.chain.run_request(self._work(request, version), request, found)
+        settled = run_request(self._work(request, version), request, found)
         return (settled if isinstance(settled, Settled) else await settled), found
 
     async def receive(self, response: Any, found: Exchange) -> Any:
         work = self.chain.works[found.api_key << 16 | found.version]
         assert work is not None
-        restored = self.chain.run_response(work.responses, response, found)
+        restored = run_response(work.responses, response, found)
         return await restored if inspect.isawaitable(restored) else restored
 
 

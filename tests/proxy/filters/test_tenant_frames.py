@@ -9,9 +9,10 @@ import kafka_wire as kw
 import pytest
 
 from krammar.proxy import Connection, Exchange
-from krammar.proxy.chain import Chain, Settled
+from krammar.proxy.chain import Chain
 from krammar.proxy.filters import tenant_apis, tenants
 from krammar.proxy.filters.tenants import Tenants
+from krammar.proxy.running import Settled, run_request, run_response
 from krammar.wire.errors import WireError
 from krammar.wire.framing import PREFIX
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
@@ -104,13 +105,13 @@ class Place:
         assert work is not None
         exchange = Exchange(self.connection, key, version, 7, "test", send)
         if not is_request:
-            read = self.chain.read_response(work, frame)
-            response = self.chain.run_response(work.responses, read.message, exchange)
-            return self.chain.changed(frame, read, response)
-        read = self.chain.read_request(work, frame)
-        settled = self.chain.run_request(work, read.message, exchange)
+            read = self.chain.frames.read_response(work, frame)
+            response = run_response(work.responses, read.message, exchange)
+            return self.chain.frames.changed(frame, read, response)
+        read = self.chain.frames.read_request(work, frame)
+        settled = run_request(work, read.message, exchange)
         assert isinstance(settled, Settled)
-        return None if settled.answer else self.chain.changed(frame, read, settled.request)
+        return None if settled.answer else self.chain.frames.changed(frame, read, settled.request)
 
 
 @pytest.mark.parametrize(("cls", "version"), REQUESTS, ids=IDS)

@@ -1,0 +1,99 @@
+"""Decodes and encodes the frames of a protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from krammar.proxy.rewrite import METADATA, may_change
+from krammar.proxy.work import Work
+from krammar.wire.elements import MAX_ELEMENTS, check_elements
+from krammar.wire.framing import PREFIX, body_frame, message_frame
+from krammar.wire.negotiation import API_VERSIONS, UNSUPPORTED_VERSION
+from krammar.wire.package import Package
+
+PRODUCE = 0
+
+
+class Read(NamedTuple):
+    """A decoded frame: its header, its body, the version of the body, and where the body is in the frame."""
+
+    header: Any
+    message: Any
+    version: int
+    begin: int
+    end: int
+
+
+class Frames:
+    """Decodes and encodes frames with their length prefixes.
+
+    ``is_kafka``  whether the protocol is Kafka's, whose responses have addresses
+    """
+
+    def __init__(self, package: Package) -> None:
+        self.package = package
+        self.is_kafka = may_change(package, METADATA)
+
+    def version_of(
+        self, request: Any, version: int | None, offered: Mapping[int, tuple[int, int]]
+    ) -> int:
+        """Return the version of a request of a filter: the given one, or the newest one that is offered.
+
+        Raises:
+            ValueError: the request gets no response.
+        """
+        cls = type(request)
+        if cls.response_class is None or (
+            self.is_kafka and cls.api_key == PRODUCE and request.acks == 0
+        ):
+            raise ValueError(f"{cls.__name__} gets no response (send a request that gets one)")
+        if version is not None:
+            return version
+        _, newest = offered.get(cls.api_key, (0, cls.max_version))
+        return int(min(newest, cls.max_version))
+
+    def read_request(self, work: Work, frame: bytes) -> Read:
+        """Decode a request. Raises DecodeError; TooManyElements before that takes long."""
+        headers = self.package.header_versions(work.api_key, work.version)
+        header, begin = self.package.get("RequestHeader").decode_from(
+            frame, PREFIX, headers.request
+        )
+        cls = self.package.request_class(work.api_key)
+        if len(frame) > MAX_ELEMENTS:  # each has a byte at least
+            check_elements(cls, work.version, frame, begin, MAX_ELEMENTS)
+        message, end = cls.decode_from(frame, begin, work.version)
+        return Read(header, message, work.version, begin, end)
+
+    def read_response(self, work: Work, frame: bytes) -> Read:
+        """Decode a response. Raises DecodeError."""
+        version = work.version
+        if (
+            work.api_key == API_VERSIONS
+            and self.is_kafka
+            and int.from_bytes(frame[8:10], "big", signed=True) == UNSUPPORTED_VERSION
+        ):
+            version = 0  # KIP-511
+        headers = self.package.header_versions(work.api_key, version)
+        header, begin = self.package.get("ResponseHeader").decode_from(
+            frame, PREFIX, headers.response
+        )
+        cls = self.package.response_class(work.api_key)
+        message, end = cls.decode_from(frame, begin, version)
+        return Read(header, message, version, begin, end)
+
+    def settled(self, work: Work, frame: bytes, read: Read, message: Any) -> bytes:
+        """Return the frame of a message after the methods of filters. Raises EncodeError."""
+        if message is read.message and not work.in_place:
+            return frame
+        return self.changed(frame, read, message)
+
+    def changed(self, frame: bytes, read: Read, message: Any) -> bytes:
+        """Return a frame with another body; header and bytes after the body stay. Raises EncodeError."""
+        return body_frame(frame[PREFIX : read.begin], message, read.version, frame[read.end :])
+
+    def answer(self, work: Work, correlation_id: int, message: Any) -> bytes:
+        """Return the frame of a filter's answer. Raises EncodeError."""
+        headers = self.package.header_versions(work.api_key, work.version)
+        header = self.package.get("ResponseHeader")(correlation_id=correlation_id)
+        return message_frame(header, headers.response, message, work.version)

@@ -1,0 +1,222 @@
+"""The requests that filters read."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable
+from typing import Any
+
+from krammar.proxy.asking import Asking
+from krammar.proxy.ends import ONE_TURN, Shared
+from krammar.proxy.frames import Read
+from krammar.proxy.heads import acks, correlation_id_of
+from krammar.proxy.in_flight import FilterAnswer, PendingRequest
+from krammar.proxy.interface import Close, Exchange, Silence
+from krammar.proxy.responses import Responses
+from krammar.proxy.running import FilterError, Settled, run_request, run_response
+from krammar.proxy.work import Work
+from krammar.wire.errors import WireError
+from krammar.wire.framing import PREFIX
+
+# Answers that wait for responses of the broker, before the client is no longer read.
+_ANSWERS = 1_000
+MISSING = Work(-1, -1)
+
+
+class ReadRequests(Asking):
+    """The part of the end at the client that runs the filters over requests, and passes them on or answers them."""
+
+    def __init__(self, shared: Shared, responses: Responses) -> None:
+        super().__init__(shared, responses)
+        responses.new_exchange = self._exchange
+        self._work = MISSING  # of the frame that is collected, or in a filter
+        self._started = 0.0  # when it arrived
+
+    def _expect(
+        self,
+        work: Work,
+        correlation_id: int,
+        exchange: Exchange | None = None,
+        started: float = 0.0,
+    ) -> None:
+        """Expect the response to a request that is passed on."""
+        self.shared.in_flight.append(
+            PendingRequest(correlation_id, work, exchange, started)
+            if work.follows
+            else correlation_id
+        )
+
+    def _count(self, work: Work, size: int) -> float:
+        """Return the time of a request, and count it; 0 if requests are not counted."""
+        if not work.counts:
+            return 0.0
+        assert self.shared.metrics is not None
+        self.shared.metrics.request(work.api_key, size)
+        return time.perf_counter()
+
+    def _fail(self, work: Work, error: Exception) -> None:
+        """Close the connection because of a request."""
+        if work.counts and self.shared.metrics is not None:
+            reason = "filter" if isinstance(error, (Close, FilterError)) else "refused"
+            self.shared.metrics.error(work.api_key, reason)
+        self.shared.fail(error)
+
+    def _exchange(self, work: Work, correlation_id: int, name: str | None) -> Exchange:
+        self.shared.name_node()
+        return Exchange(
+            self.shared.connection, work.api_key, work.version, correlation_id, name, self.send
+        )
+
+    def _take(self, frame: bytes) -> None:
+        self._process(self._work, frame)
+
+    def _process(self, work: Work, frame: bytes) -> None:
+        """Run the chain over a request, and pass it on or answer it; if something is awaited, in a task."""
+        self._work = work
+        if len(frame) > ONE_TURN:
+            self.wait_for(self._process_in_turns(work, frame))
+            return
+        try:
+            read = self._read(work, frame)
+            finished = None if read is None else self._run(work, frame, read)
+        except Exception as error:
+            self._fail(work, error)
+            return
+        if finished is not None:
+            self.wait_for(finished)
+
+    async def _process_in_turns(self, work: Work, frame: bytes) -> None:
+        self._undecided = correlation_id_of(frame)
+        finished = None
+        try:
+            await asyncio.sleep(0)
+            read = self._read(work, frame)
+            if read is not None:
+                await asyncio.sleep(0)
+                finished = self._run(work, frame, read)
+        finally:
+            self._undecided = None
+            self.shared.decided()
+        if finished is not None:
+            await finished
+
+    def wait_for(self, finished: Awaitable[None]) -> None:
+        """Read no more from the client until a request, or the connection to the broker, is finished."""
+        self.hold("filter")
+        self._task = asyncio.ensure_future(self._finish(finished))
+        self._attention = True
+
+    def _read(self, work: Work, frame: bytes) -> Read | None:
+        """Decode a request. Raises DecodeError and Close.
+
+        Returns:
+            None if it is passed on: a filter has changed its bytes, or it cannot be read.
+        """
+        patched = self._patched(work, frame) if work.patch_request else None
+        if patched is not None:
+            self.peer.write(patched)
+            return None
+        self._started = self._count(work, len(frame))
+        try:
+            return self.shared.chain.frames.read_request(work, frame)
+        except WireError:
+            if not self.shared.chain.pass_unreadable:
+                raise
+        if not work.silent:
+            self._expect(work, correlation_id_of(frame), None, self._started)
+        self.peer.write(frame)
+        return None
+
+    def _give_up(self) -> None:
+        collected = self._take_collected()
+        if not self._work.silent:
+            self._expect(self._work, correlation_id_of(collected))
+        self.peer.write(collected)
+
+    def _run(self, work: Work, frame: bytes, read: Read) -> Awaitable[None] | None:
+        """Run the chain over a request, and pass it on or answer it. Returns what to await before that is done."""
+        header = read.header
+        exchange = self._exchange(work, header.correlation_id, header.client_id)
+        exchange.received = frame, PREFIX
+        try:
+            settled = run_request(work, read.message, exchange)
+        finally:
+            self.shared.note(True, exchange.correlation_id, exchange.notes)
+        if isinstance(settled, Settled):
+            return self._settle(work, frame, read, exchange, settled)
+        return self._settle_later(work, frame, read, exchange, settled)
+
+    def _patched(self, work: Work, frame: bytes) -> bytes | None:
+        """Return a request that a filter has changed as bytes; None if it must be decoded. Raises Close."""
+        assert work.patch_request is not None
+        changed = work.patch_request(frame, self.shared.connection)
+        if changed is None:
+            return None
+        started = self._count(work, len(frame))
+        if not _is_silent(work, frame):
+            self._expect(work, correlation_id_of(frame), None, started)
+        return changed
+
+    async def _settle_later(
+        self, work: Work, frame: bytes, read: Read, exchange: Exchange, settled: Awaitable[Settled]
+    ) -> None:
+        rest = self._settle(work, frame, read, exchange, await settled)
+        if rest is not None:
+            await rest
+
+    def _settle(
+        self, work: Work, frame: bytes, read: Read, exchange: Exchange, settled: Settled
+    ) -> Awaitable[None] | None:
+        """Send a request on, or its answer to the client. Returns what to await before that is done."""
+        chain, shared = self.shared.chain, self.shared
+        request = settled.request
+        silent = work.silent or (work.has_acks and request.acks == 0)
+        if isinstance(settled.answer, Silence):
+            shared.silent = True
+            return None
+        if settled.answer is not None:
+            # The client waits for a response if its own bytes say so, whatever a filter has changed.
+            if _is_silent(work, frame):
+                return None
+            methods = chain.before(work, settled.answered_by)
+            answer = run_response(methods, settled.answer, exchange)
+            if inspect.isawaitable(answer):
+                return self._answer_later(work, exchange, answer)
+            self._answer(work, exchange, answer)
+            return None
+        changed = chain.frames.settled(work, frame, read, request)
+        if len(changed) > ONE_TURN:
+            return self._send_later(changed, work, silent, exchange)
+        self._send_on(changed, work, silent, exchange)
+        return None
+
+    async def _send_later(self, frame: bytes, work: Work, silent: bool, exchange: Exchange) -> None:
+        await asyncio.sleep(0)
+        self._send_on(frame, work, silent, exchange)
+
+    def _send_on(self, frame: bytes, work: Work, silent: bool, exchange: Exchange) -> None:
+        """Pass on a request. A filter must not send one between the expectation of the response and the bytes."""
+        if not silent:
+            self._expect(work, exchange.correlation_id, exchange, self._started)
+        self.peer.write(frame)
+
+    async def _answer_later(self, work: Work, exchange: Exchange, answer: Awaitable[Any]) -> None:
+        self._answer(work, exchange, await answer)
+
+    def _answer(self, work: Work, exchange: Exchange, answer: Any) -> None:
+        shared = self.shared
+        frame = shared.chain.frames.answer(work, exchange.correlation_id, answer)
+        if work.counts and shared.metrics is not None:
+            shared.metrics.response(work.api_key, len(frame), self._started)
+        shared.in_flight.append(FilterAnswer(frame, exchange.delivery))
+        shared.answers += 1
+        self._responses.send_answers()
+        if shared.answers > _ANSWERS:
+            self.hold("answers")
+
+
+def _is_silent(work: Work, frame: bytes) -> bool:
+    """Return whether the client expects no response to a request."""
+    return work.silent or (work.has_acks and acks(frame, 0, len(frame), work.version) == 0)

@@ -1,0 +1,194 @@
+"""The responses that filters read, or that have addresses or versions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from krammar.proxy.ends import ONE_TURN, copy_of
+from krammar.proxy.frames import Read
+from krammar.proxy.heads import HEAD, Data, has_no_endpoints
+from krammar.proxy.in_flight import PendingRequest
+from krammar.proxy.interface import Exchange
+from krammar.proxy.ordered import Ordered
+from krammar.proxy.running import run_response
+from krammar.proxy.work import Work
+from krammar.wire.errors import EncodeError, WireError
+from krammar.wire.framing import PREFIX
+from krammar.wire.negotiation import API_VERSIONS, offered_versions
+
+
+class ReadResponses(Ordered):
+    """The part of the end at the broker that runs the filters over responses, and replaces addresses and versions.
+
+    ``new_exchange``  returns an exchange for a response whose request was changed as bytes
+    """
+
+    new_exchange: Callable[[Work, int, str | None], Exchange]
+
+    def _without_decoding(
+        self, pending: PendingRequest, data: Data, begin: int, end: int
+    ) -> tuple[Data, ...] | None:
+        """Return the bytes for the client instead of a response; none of them if it does not change.
+
+        Returns:
+            None if the response must be decoded.
+        """
+        work = pending.work
+        if work.patch_response is not None and self._task is None:
+            patched = self._patched(work, copy_of(data, begin, end))
+            if patched is not None:
+                return (patched,)
+        if work.responses:
+            return None
+        if has_no_endpoints(work.api_key, data, begin, end):
+            return ()
+        known = self.shared.rewritten.known.get((work, copy_of(data, begin + HEAD, end)))
+        if known is None:
+            return None
+        if known.offered is not None:
+            self.shared.offered = known.offered
+        if known.rest is None:
+            return ()
+        if self.shared.watches:
+            self.shared.note(False, pending.correlation_id, list(known.notes))
+        return known.prefix, data[begin + PREFIX : begin + HEAD], known.rest
+
+    def _patched(self, work: Work, frame: bytes) -> bytes | None:
+        """Return a response that a filter has changed as bytes; None if it must be decoded. Raises Close."""
+        assert work.patch_response is not None
+        patched = work.patch_response(frame, self.shared.connection)
+        if patched is None or not work.rewrite:
+            return patched
+        return patched if has_no_endpoints(work.api_key, patched, 0, len(patched)) else None
+
+    def _process(self, pending: PendingRequest, frame: bytes) -> None:
+        """Run the chain over a response, and write it; if something is awaited, in a task."""
+        work = pending.work
+        if not work.responses and has_no_endpoints(work.api_key, frame, 0, len(frame)):
+            self.peer.write(frame)
+            return
+        if len(frame) > ONE_TURN:
+            self._undecided = pending.correlation_id
+            self._task = asyncio.ensure_future(self._process_in_turns(pending, frame))
+            return
+        try:
+            patched = self._patched(work, frame) if work.patch_response else None
+            if patched is not None:
+                self.peer.write(patched)
+                return
+            read = self._read_response(work, frame)
+            if read is None:
+                return
+            message = self._run(pending, read)
+            if not inspect.isawaitable(message):
+                changed = self.shared.rewrite(work.api_key, message) if work.rewrite else []
+                if not inspect.isawaitable(changed):
+                    steps = self._send(pending, frame, read, message, changed)
+                    if steps is not None:
+                        self._task = asyncio.ensure_future(self._deliver(steps))
+                    return
+        except Exception as error:
+            self.shared.fail(error)
+            return
+        self._undecided = pending.correlation_id
+        self._task = asyncio.ensure_future(
+            self._process_later(
+                pending,
+                frame,
+                read,
+                message,
+                None if inspect.isawaitable(message) else changed,
+            )
+        )
+
+    def _read_response(self, work: Work, frame: bytes) -> Read | None:
+        """Decode a response; None if it cannot be read, and is passed on. Raises DecodeError."""
+        try:
+            return self.shared.chain.frames.read_response(work, frame)
+        except WireError:
+            if not self.shared.chain.pass_unreadable:
+                raise
+        self.peer.write(frame)
+        return None
+
+    def _run(self, pending: PendingRequest, read: Read) -> Any:
+        """Run the chain over a response. Returns the response, or an awaitable of it."""
+        work = pending.work
+        if work.api_key == API_VERSIONS and work.rewrite:
+            self.shared.offered = offered_versions(read.message)
+        if not work.responses:
+            return read.message
+        if pending.exchange is None:  # the request was changed as bytes
+            pending.exchange = self.new_exchange(work, pending.correlation_id, None)
+        return run_response(work.responses, read.message, pending.exchange)
+
+    async def _process_in_turns(self, pending: PendingRequest, frame: bytes) -> None:
+        work = pending.work
+        steps = None
+        try:
+            await asyncio.sleep(0)
+            patched = self._patched(work, frame) if work.patch_response else None
+            if patched is not None:
+                self.peer.write(patched)
+            elif (read := self._read_response(work, frame)) is not None:
+                await asyncio.sleep(0)
+                message = self._run(pending, read)
+                if inspect.isawaitable(message):
+                    message = await message
+                changed = self.shared.rewrite(work.api_key, message) if work.rewrite else []
+                if inspect.isawaitable(changed):
+                    changed = await changed
+                await asyncio.sleep(0)
+                steps = self._send(pending, frame, read, message, changed)
+        except Exception as error:
+            self.shared.fail(error)
+            return
+        await self._deliver(steps or [])
+
+    async def _process_later(
+        self, pending: PendingRequest, frame: bytes, read: Read, message: Any, changed: Any
+    ) -> None:
+        try:
+            if changed is None:
+                message = await message
+                work = pending.work
+                changed = self.shared.rewrite(work.api_key, message) if work.rewrite else []
+            if inspect.isawaitable(changed):
+                changed = await changed
+            steps = self._send(pending, frame, read, message, changed)
+        except Exception as error:
+            self.shared.fail(error)
+            return
+        await self._deliver(steps or [])
+
+    def _send(
+        self, pending: PendingRequest, frame: bytes, read: Read, message: Any, changed: list[str]
+    ) -> list[Any] | None:
+        """Write a response, or return the steps in which it has to be delivered.
+
+        Args:
+            changed: what the proxy has changed, in words.
+        """
+        shared, work, exchange, sent = self.shared, pending.work, pending.exchange, frame
+        frames = shared.chain.frames
+        try:
+            if changed:
+                sent = frames.changed(frame, read, message)
+            elif work.responses:
+                sent = frames.settled(work, frame, read, message)
+        except EncodeError:
+            if not shared.chain.pass_unreadable:
+                raise
+            changed = []
+        if not work.responses:
+            offered = shared.offered if work.api_key == API_VERSIONS else None
+            shared.rewritten.add(work, frame, sent, offered, tuple(changed))
+        notes = changed if exchange is None else [*changed, *exchange.notes]
+        shared.note(False, pending.correlation_id, notes)
+        if exchange is not None and exchange.delivery is not None:
+            return exchange.delivery(sent)
+        self.peer.write(sent)
+        return None

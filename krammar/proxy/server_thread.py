@@ -1,0 +1,55 @@
+"""Runs a server in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+
+from krammar.util.event_loop import new_event_loop
+
+
+class ServerThread:
+    """A thread with an event loop.
+
+    Args:
+        name: the thread's name.
+        serve: starts the server. Its error is raised by ``start``.
+        drain: ends the server.
+    """
+
+    def __init__(
+        self, name: str, serve: Callable[[], Awaitable[None]], drain: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._serve = serve
+        self._drain = drain
+        self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the server, and wait until it serves."""
+        self._thread.start()
+        self._started.result()
+
+    def close(self) -> None:
+        """End the server, and wait for the thread."""
+        loop, stop = self._started.result()
+        if self._thread.is_alive():
+            loop.call_soon_threadsafe(stop.set)
+        self._thread.join()
+
+    def _work(self) -> None:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(self._run())
+
+    async def _run(self) -> None:
+        stop = asyncio.Event()
+        try:
+            await self._serve()
+        except BaseException as error:
+            self._started.set_exception(error)
+            return
+        self._started.set_result((asyncio.get_running_loop(), stop))
+        await stop.wait()
+        await self._drain()

@@ -1,0 +1,227 @@
+"""The filter that sees all frames: it cuts them out of the bytes of connections, inspects them, and reports them.
+
+The proxy passes bytes on before they are seen here, so the tap adds little latency. Frames wait in one queue for all
+connections. It is worked off in turns of the event loop, and connections are not read while it is too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+from krammar.proxy.ends import SMALL_FRAME, LargeFrames
+from krammar.proxy.interface import Connection, Filter, Relay, Watch
+from krammar.tap.cutting import Cut, Cutter, Piece
+from krammar.tap.inspector import Frame, Inspector
+from krammar.tap.observer import Observer
+from krammar.wire.package import Package
+
+# The seconds of a turn of the event loop for the frames of all connections.
+TURN_SECONDS = 0.02
+# Bytes of frames in the queue before connections are not read.
+_MAX_QUEUED = 1 << 20
+# Notes of a connection on frames that were not reported.
+_MAX_NOTES = 1_000
+
+
+class Watcher(Filter):
+    """Reports what happens on connections to observers, in order.
+
+    Args:
+        max_frame: larger frames are not decoded, in bytes.
+        large: the limit of the bytes of large frames.
+        fail: receives an error of an observer, or a bug.
+    """
+
+    def __init__(
+        self,
+        package: Package,
+        observers: list[Observer],
+        max_frame: int,
+        large: LargeFrames,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self.package = package
+        self.max_frame = max_frame
+        self.large = large
+        self._observers = observers
+        self._fail = fail
+        # Times never run backwards, even if the system's clock is changed.
+        self._epoch = time.time_ns() - time.monotonic_ns()
+        self._latest = 0
+        self._queue: deque[tuple[Watched, Cut | str]] = deque()
+        self._queued = 0
+        self._paused: list[Watched] = []
+        self._task: asyncio.Task[None] | None = None
+        self._turn_ends = 0.0  # in ``time.monotonic()``; 0 before the first frame of a turn
+
+    def watch_connection(self, connection: Connection, relay: Relay) -> Watch:
+        number = connection.number
+        self.report(
+            "opened", self.in_order(self.now()), number, connection.client, connection.upstream
+        )
+        return Watched(self, connection, relay)
+
+    def now(self) -> int:
+        """Return the time in nanoseconds since 1970."""
+        return self._epoch + time.monotonic_ns()
+
+    def in_order(self, time_ns: int) -> int:
+        """Return a time for the next event, which is not before those of the events that were reported."""
+        self._latest = max(self._latest, time_ns)
+        return self._latest
+
+    def report(self, event: str, *values: object) -> None:
+        """Call a method of every observer. Errors end the tap."""
+        for observer in self._observers:
+            try:
+                getattr(observer, event)(*values)
+            except Exception as error:
+                self._fail(error)
+
+    def take(self, watched: Watched, what: Cut | str) -> None:
+        """Inspect a frame, or report the end of a connection: at once, or after what waits."""
+        size = len(what.data) if isinstance(what, Cut) else 0
+        if self._task is None and size <= SMALL_FRAME and self._has_time():
+            self._handle(watched, what)
+            return
+        self._queue.append((watched, what))
+        self._queued += size
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._work_off())
+        if self._queued > _MAX_QUEUED:
+            self._paused.append(watched)
+            watched.relay.pause(True)
+
+    async def finish(self) -> None:
+        """Wait until all frames are reported."""
+        while self._task is not None:
+            await self._task
+
+    async def _work_off(self) -> None:
+        while self._queue:
+            if not self._has_time():
+                await asyncio.sleep(0)
+                continue
+            watched, what = self._queue.popleft()
+            if isinstance(what, Cut):
+                self._queued -= len(what.data)
+                if len(what.data) > SMALL_FRAME and not what.is_request:
+                    await asyncio.to_thread(watched.inspect, what)
+            self._handle(watched, what)
+            if self._queued <= _MAX_QUEUED // 2:
+                paused, self._paused = self._paused, []
+                for each in paused:
+                    each.relay.pause(False)
+        self._task = None
+
+    def _handle(self, watched: Watched, what: Cut | str) -> None:
+        try:
+            if isinstance(what, str):
+                watched.end(what)
+            else:
+                watched.show(what)
+        except Exception as error:  # a bug in krammar, which must not be hidden
+            self._fail(error)
+
+    def _has_time(self) -> bool:
+        """Whether this turn of the event loop has time for another frame."""
+        if self._turn_ends:
+            return time.monotonic() < self._turn_ends
+        self._turn_ends = time.monotonic() + TURN_SECONDS
+        asyncio.get_running_loop().call_soon(self._end_turn)
+        return True
+
+    def _end_turn(self) -> None:
+        self._turn_ends = 0.0
+
+
+class Watched(Watch):
+    """One connection, whose frames are inspected."""
+
+    def __init__(self, watcher: Watcher, connection: Connection, relay: Relay) -> None:
+        self.relay = relay
+        self._watcher = watcher
+        self._connection = connection
+        self._inspector = Inspector(watcher.package, connection.number)
+        self._cutters = {
+            is_request: Cutter(is_request, watcher.max_frame, watcher.large)
+            for is_request in (True, False)
+        }
+        self._notes: dict[tuple[bool, int | None], str] = {}
+        # Frames that can get notes, and those after them, by direction.
+        self._held: dict[bool, deque[Frame]] = {True: deque(), False: deque()}
+        self._inspected: Frame | None = None  # by another thread
+
+    def arrived(self, is_request: bool, data: memoryview) -> None:
+        watcher = self._watcher
+        for cut in self._cutters[is_request].cut(data, watcher.now()):
+            watcher.take(self, cut)
+
+    def noted(self, is_request: bool, correlation_id: int, notes: list[str]) -> None:
+        key = is_request, correlation_id
+        known = self._notes.pop(key, None)
+        self._notes[key] = "; ".join(notes if known is None else (known, *notes))
+        if len(self._notes) > _MAX_NOTES:
+            del self._notes[next(iter(self._notes))]
+
+    def decided(self) -> None:
+        for held in self._held.values():
+            while held and not self._is_undecided(held[0]):
+                frame = held.popleft()
+                now = self._watcher.now()  # in a capture, times never decrease
+                if frame.latency_ns is not None:
+                    frame.latency_ns += now - frame.time_ns
+                frame.time_ns = now
+                self._report(frame)
+
+    def closed(self) -> None:
+        for cutter in self._cutters.values():
+            if (cut := cutter.end(self._watcher.now())) is not None:
+                self._watcher.take(self, cut)
+        self._watcher.take(self, self._connection.ended.replace("the proxy", "the tap", 1))
+
+    def end(self, reason: str) -> None:
+        """Report the end of the connection, after its frames."""
+        for held in self._held.values():
+            while held:
+                self._report(held.popleft())
+        time_ns = self._watcher.in_order(self._watcher.now())
+        self._watcher.report("closed", time_ns, self._connection.number, reason)
+
+    def inspect(self, cut: Cut) -> None:
+        """Inspect a frame, before ``show``. Another thread can do this, if no other one is inspected meanwhile."""
+        inspector, is_request = self._inspector, cut.is_request
+        if cut.kind is Piece.RAW:
+            self._inspected = inspector.raw(is_request, cut.data, cut.time_ns)
+        elif cut.kind is Piece.UNREAD:
+            self._inspected = inspector.oversized(is_request, cut.data, cut.size, cut.time_ns)
+        elif is_request:
+            self._inspected = inspector.request(cut.data, cut.time_ns)
+        else:
+            self._inspected = inspector.response(cut.data, cut.time_ns)
+
+    def show(self, cut: Cut) -> None:
+        """Report a frame, as soon as nothing more can be noted on it."""
+        if self._inspected is None:
+            self.inspect(cut)
+        frame, self._inspected = self._inspected, None
+        assert frame is not None
+        self._watcher.large.held -= cut.held
+        held = self._held[cut.is_request]
+        if held or self._is_undecided(frame):
+            held.append(frame)
+        else:
+            self._report(frame)
+
+    def _is_undecided(self, frame: Frame) -> bool:
+        number = frame.correlation_id
+        return number is not None and self.relay.is_undecided(frame.is_request, number)
+
+    def _report(self, frame: Frame) -> None:
+        if self._notes:
+            frame.note = self._notes.pop((frame.is_request, frame.correlation_id), "")
+        frame.time_ns = self._watcher.in_order(frame.time_ns)
+        self._watcher.report("frame", frame)
