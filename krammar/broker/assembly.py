@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
+from types import ModuleType
 from typing import TYPE_CHECKING
 
+import kafka_wire
 from kafka_wire import ErrorCode
 
 from krammar.broker.cluster import ClusterMetadata
-from krammar.broker.config import BrokerConfig
+from krammar.broker.config import BrokerConfig, Listener
 from krammar.broker.config.definitions import split_address
 from krammar.broker.dispatch import Handlers
 from krammar.broker.elections import Elections
@@ -27,7 +29,7 @@ from krammar.broker.server import Server
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.coordinator import TransactionCoordinator
-from krammar.util.sockets import why
+from krammar.util.sockets import address_text, why
 
 if TYPE_CHECKING:
     from krammar.broker.metrics import Metrics
@@ -56,7 +58,7 @@ class Assembly:
         for node in self.nodes.values():
             node.connections.share(self.connections)
         if filters := tuple(filters):
-            self._filter(filters)
+            self._filter(kafka_wire, *filters)
         self._clock = clock
         self._opened = AsyncExitStack()  # closes everything that is open
 
@@ -157,15 +159,41 @@ class Assembly:
             raise BrokerError(f"cannot listen on {host}:{port} for metrics: {why(error)}") from None
         self._opened.push_async_callback(page.close)
 
-    def _filter(self, filters: Iterable[Filter]) -> None:
-        import kafka_wire
-
+    def _filter(self, protocol: ModuleType, *filters: Filter) -> None:
+        """Run filters over the requests of a protocol, before those that run already."""
         from krammar.proxy.chain import Chain
 
-        chain = Chain(kafka_wire, filters)
+        known = self.connections.chains.get(protocol)
+        if known is not None:
+            for each in filters:
+                known.add_first(each)
+            return
+        chain = Chain(protocol, filters)
         for node in self.nodes.values():
-            node.connections.chain = chain
+            node.connections.chains[protocol] = chain
 
     async def shut_down(self) -> None:
         """Close connections, then flush and close the logs. A second call does nothing."""
         await self._opened.pop_all().aclose()
+
+    # Addresses.
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` of each node's first Kafka listener, for the setting of clients."""
+        found = [node.addresses.advertised(self._first) for node in self.nodes.values()]
+        return ",".join(map(address_text, found))
+
+    @property
+    def host(self) -> str:
+        """The host of the first Kafka listener."""
+        return self.addresses.advertised(self._first)[0]
+
+    @property
+    def port(self) -> int:
+        """The port of the first Kafka listener."""
+        return self.addresses.advertised(self._first)[1]
+
+    @property
+    def _first(self) -> Listener:
+        return next(listener for listener in self.config.listeners if listener.kafka)

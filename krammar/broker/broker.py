@@ -22,17 +22,17 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
 from krammar.broker.assembly import Assembly
-from krammar.broker.config import BrokerConfig, Listener
+from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import BrokerError
 from krammar.broker.timers import Timers, system_ms
 from krammar.broker.upkeep import Upkeep
 from krammar.util.closing import Closing
 from krammar.util.event_loop import new_event_loop
-from krammar.util.sockets import address_text
 
 if TYPE_CHECKING:
     from krammar.broker.metrics import Metrics
@@ -267,24 +267,11 @@ class Broker(Assembly, Closing):
         """
         import kafka_wire
 
-        from krammar.faults import Faults
-        from krammar.faults.engine import OF_THE_BROKER
-
         def topic_name(topic_id: UUID) -> str | None:
             topic = self.cluster.topics_by_id.get(topic_id)
             return None if topic is None else topic.name
 
-        faults = Faults(
-            kafka_wire,
-            topic_names=topic_name,
-            sees=OF_THE_BROKER,
-            advance=self._advance_for_rule,
-        )
-        if self.connections.chain is None:
-            self._filter([faults])
-        else:
-            self.connections.chain.add_first(faults)
-        return faults
+        return self._faults_of(kafka_wire, topic_names=topic_name)
 
     @cached_property
     def wafka_faults(self) -> Faults:
@@ -296,18 +283,18 @@ class Broker(Assembly, Closing):
         """
         import wafka_wire
 
+        return self._faults_of(wafka_wire)
+
+    def _faults_of(self, protocol: ModuleType, **options: Any) -> Faults:
         from krammar.faults import Faults
         from krammar.faults.engine import OF_THE_BROKER
-        from krammar.proxy.chain import Chain
 
-        faults = Faults(wafka_wire, sees=OF_THE_BROKER, advance=self._advance_for_rule)
-        chain = Chain(wafka_wire, [faults])
-        for node in self.nodes.values():
-            node.connections.wafka_chain = chain
+        def advance(ms: int, members: bool, node: int | None) -> None:
+            self._timers_of(node).advance(ms, members=members)
+
+        faults = Faults(protocol, sees=OF_THE_BROKER, advance=advance, **options)
+        self._filter(protocol, faults)
         return faults
-
-    def _advance_for_rule(self, ms: int, members: bool, node: int | None) -> None:
-        self._timers_of(node).advance(ms, members=members)
 
     @cached_property
     def metrics(self) -> Metrics:
@@ -329,25 +316,3 @@ class Broker(Assembly, Closing):
         for node in nodes:
             node.handlers.observe_by(metrics.observe)
         return metrics
-
-    # Addresses.
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """``host:port`` of each node's first Kafka listener, for the setting of clients."""
-        found = [node.addresses.advertised(self._first) for node in self.nodes.values()]
-        return ",".join(map(address_text, found))
-
-    @property
-    def host(self) -> str:
-        """The host of the first Kafka listener."""
-        return self.addresses.advertised(self._first)[0]
-
-    @property
-    def port(self) -> int:
-        """The port of the first Kafka listener."""
-        return self.addresses.advertised(self._first)[1]
-
-    @property
-    def _first(self) -> Listener:
-        return next(listener for listener in self.config.listeners if listener.kafka)

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from krammar.broker.filtered import Filtered
     from krammar.broker.security.users import Credentials
     from krammar.broker.timers import Timers
-    from krammar.proxy.chain import Chain
 
 log = logging.getLogger("krammar.broker")
 
@@ -71,11 +70,7 @@ class Connection(ByteConnection):
         connections: Connections,
         counted_as: str | None = None,
     ) -> None:
-        """Create the protocol of a connection.
-
-        Args:
-            counted_as: the client's address, if ``connections.admission`` has counted it
-        """
+        """``counted_as`` is the client's address, if ``connections.admission`` has counted it."""
         max_frame = config.socket_request_max_bytes
         wire = ServerConnection(
             self.protocol,
@@ -123,8 +118,7 @@ class Connection(ByteConnection):
             session.principal = principal_of(transport)
         self.last_active = self.timers.loop.time()
         self.connections.open.add(self)
-        if self._chain is not None:
-            self._filter(self._chain)
+        self._filter()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.remove(self)
@@ -218,24 +212,21 @@ class Connection(ByteConnection):
 
     def _serve(self, event: RequestReceived) -> None:
         """Let the filters and the handler answer."""
-        if self._filtered is None and self._chain is not None:
-            self._filter(self._chain)  # faults came after the connection
+        if self._filtered is None and self.connections.chains:
+            self._filter()  # faults came after the connection
         if self._filtered is None:
             self.handle(event, event.request)
         else:
             self._filtered.request(event)
 
-    @property
-    def _chain(self) -> Chain | None:
-        """The filters of this protocol."""
-        return self.connections.chain
+    def _filter(self) -> None:
+        """Run filters over requests and responses from now on, if there are any for this protocol."""
+        chain = self.connections.chains.get(self.protocol)
+        if chain is not None:
+            from krammar.broker.filtered import Filtered
 
-    def _filter(self, chain: Chain) -> None:
-        """Run filters over requests and responses from now on."""
-        from krammar.broker.filtered import Filtered
-
-        self._filtered = Filtered(chain, self)
-        self._filtered.opened()
+            self._filtered = Filtered(chain, self)
+            self._filtered.opened()
 
     def handle(self, event: RequestReceived, request: Any) -> None:
         """Let the handler answer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from krammar.auth.guesses import Guesses
@@ -59,8 +60,7 @@ class Connections:
     ``scratch``  the read buffer of all connections, until one of them takes it over
     ``slices``   runs the long requests of all connections in turn
     ``turns``    shares each turn of the event loop among the connections
-    ``chain``    the filters, and the rules of faults; None if there are none
-    ``wafka_chain``  the rules of faults for Wafka's listeners; None if there are none
+    ``chains``   the filters and the rules of faults, by protocol, as far as there are any
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -76,8 +76,7 @@ class Connections:
         self.scratch = memoryview(bytearray(RECEIVE_SIZE))
         self.slices = Slices()
         self.turns = Turns()
-        self.chain: Chain | None = None
-        self.wafka_chain: Chain | None = None
+        self.chains: dict[ModuleType, Chain] = {}
         # The sum of ``Session.building``.
         self._building = 0
         self.holds = 0

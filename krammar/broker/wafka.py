@@ -7,7 +7,7 @@ record batch. The response to any other request is an error.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import wafka_wire
 from wafka_wire import ErrorCode, ProduceRequest, ProduceResponse
@@ -18,9 +18,6 @@ from krammar.broker.handlers.wafka import WafkaHandlers
 from krammar.broker.slices import Steps
 from krammar.wire.connection import InvalidRequest, RequestReceived
 from krammar.wire.framing import join_frame
-
-if TYPE_CHECKING:
-    from krammar.proxy.chain import Chain
 
 VERSION = ProduceRequest.max_version
 
@@ -37,10 +34,6 @@ class WafkaConnection(Connection):
             return
         self.session.client_id = event.header.client_id
         self._serve(event)
-
-    @property
-    def _chain(self) -> Chain | None:
-        return self.connections.wafka_chain
 
     def _call_handler(self, event: RequestReceived, request: ProduceRequest) -> Any:
         return self._produce(request)

@@ -22,7 +22,6 @@ from krammar.proxy.requests import Requests
 from krammar.proxy.rewritten import Views
 from krammar.proxy.server_thread import ServerThread
 from krammar.util.sockets import why
-from krammar.wire.framing import MAX_FRAME
 
 if TYPE_CHECKING:
     from krammar.proxy.metrics import ProxyMetrics
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from krammar.util.http_page import HttpPage
     from krammar.util.prometheus import Registry
 
+# The largest frame that is read, in bytes: decoding and encoding it takes turns of up to 100 ms, and 240 MB.
+MAX_READ = 48 << 20
 # What only some proxies need is imported when they are created: logins, and metrics.
 
 # Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
@@ -55,8 +56,8 @@ class Proxy:
         protocol: a generated package. Default: ``kafka_wire``.
         refuse_unknown: close connections that send an API or a version that the protocol does not define.
             Default: pass such requests.
-        max_frame: the largest frame that is read for a filter, or for addresses, in bytes. Frames that only
-            pass are not limited.
+        max_frame: the largest frame that is read for a filter, or for addresses, in bytes; a frame needs up to
+            five times its size in memory. Frames that only pass are not limited.
         drain_timeout: how long ``close`` waits for responses, in seconds.
         clients: TLS and logins of clients: settings of a listener of Kafka's brokers, and ``security.protocol``.
         users: who can log in at the proxy: passwords by name, or a TOML file with them.
@@ -83,7 +84,7 @@ class Proxy:
         advertise: str | None = None,
         protocol: ModuleType | None = None,
         refuse_unknown: bool = False,
-        max_frame: int = MAX_FRAME,
+        max_frame: int = MAX_READ,
         drain_timeout: float = 5.0,
         clients: Mapping[str, Any] | None = None,
         users: Passwords | None = None,

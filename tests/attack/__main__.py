@@ -27,6 +27,7 @@ from tests.attack.measure import (
     MEMORY,
     STOP,
     TURN,
+    WAIT,
     Attack,
     Cost,
     Other,
@@ -34,7 +35,6 @@ from tests.attack.measure import (
     stop_during,
 )
 from tests.attack.servers import BUILDS, KAFKA, KINDS, Build, Running
-from tests.support.waiting import PATIENCE
 
 ALL = [*kafka.ATTACKS, *pages.ATTACKS, *wafka.ATTACKS]
 # One request that keeps a server busy for more seconds can also delay a stop.
@@ -152,7 +152,7 @@ def main() -> None:
     names = [name.lower() for name in given.names]
     over = 0
     print(
-        f"Limits: a turn {TURN * 1000:.0f} ms, another client's request {PATIENCE * 1000:.0f} ms, memory"
+        f"Limits: a turn {TURN * 1000:.0f} ms, another client's request {WAIT * 1000:.0f} ms, memory"
         f" {MEMORY / MEGABYTE:.0f} MB above idle ({kafka.PER_CONNECTION // 1024} kB for each of many connections),"
         f" SIGTERM {STOP:.0f} s."
     )

@@ -14,9 +14,8 @@ import pytest
 
 from tests.attack import kafka
 from tests.attack.__main__ import ALL
-from tests.attack.measure import MEMORY, STOP, TURN, Attack, Cost, Other, measure, stop_during
+from tests.attack.measure import MEMORY, STOP, TURN, WAIT, Attack, Cost, Other, measure, stop_during
 from tests.attack.servers import BUILDS, KINDS, Build, Running
-from tests.support.waiting import PATIENCE
 
 pytestmark = pytest.mark.xdist_group("attacks")
 
@@ -28,6 +27,7 @@ CHOSEN = (
     "1,000 TLS handshakes",
     "1,000 first messages of SCRAM",
     "100 fetch sessions",
+    "a batch of 60 MB, and 24 connections",
     "24,000 strings for a partition of a topic",
     "a header of 20 MB",
 )
@@ -73,11 +73,11 @@ def test_server(
 
 def test_a_cost_over_a_limit_is_named() -> None:
     attack = Attack("", lambda server: 0)
-    cost = Cost(attack, turn=TURN * 2, wait=PATIENCE * 2, memory=MEMORY * 2)
+    cost = Cost(attack, turn=TURN * 2, wait=WAIT * 2, memory=MEMORY * 2)
     assert cost.over() == ["turn", "wait", "memory"]
     assert cost.part == 2
     assert Cost(attack).over() == []
-    crowd = Cost(Attack("", lambda server: 0, crowd=True), wait=PATIENCE * 2, error="closed")
+    crowd = Cost(Attack("", lambda server: 0, crowd=True), wait=WAIT * 2, error="closed")
     assert crowd.over() == ["closed"]
 
 

@@ -193,7 +193,7 @@ def test_all_nodes_of_a_cluster_have_the_filters() -> None:
 def test_a_broker_without_filters_has_no_chain() -> None:
     with Broker.start() as broker, RawClient(broker.port) as client:
         assert client.call(ApiVersionsRequest(), 0).api_keys
-        assert broker.connections.chain is None
+        assert not broker.connections.chains
 
 
 def test_what_is_no_filter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import random
 import threading
+import tracemalloc
 import weakref
 from functools import partial
 from typing import Any
@@ -91,6 +92,26 @@ def test_a_large_batch_is_copied_in_the_thread(broker: Broker, client: RawClient
     assert jobs(broker) == 2
     assert produce(client, "t", batch(bytes(QUICKLY_READ - 200))).base_offset == 1
     assert jobs(broker) == 2
+
+
+def test_a_refused_batch_is_freed_at_once(broker: Broker, client: RawClient) -> None:
+    """Not only when all garbage is collected: its error refers to the frames that check it."""
+    create_topic(client, "t", max_message_bytes=str(100 << 20))
+    broken = bytearray(batch(bytes(QUICKLY_READ)))
+    broken[-1] ^= 1
+    request = produce_request("t", bytes(broken))
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(3):
+            answer = client.call(request, 12).responses[0].partition_responses[0]
+            assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+        client.call(MetadataRequest(topics=[]), 12)  # the last request has ended
+        assert tracemalloc.get_traced_memory()[0] < QUICKLY_READ / 2
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 @pytest.mark.parametrize("config", [{}, {"compression_type": "gzip"}])

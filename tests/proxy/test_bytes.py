@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+import struct
 import threading
 from typing import Any
 
@@ -237,6 +238,11 @@ def test_unknown_versions_are_no_tokens(caplog: pytest.LogCaptureFixture) -> Non
             framed(head(12, 4, 1) + bytes(2000)),
             {"max_frame": 1000},
             "a request of 2014 bytes is too large for filters (1000 bytes at most)",
+        ),
+        (
+            struct.pack(">i", (48 << 20) + 1) + head(12, 4, 1),
+            {},
+            "a request of 50331649 bytes is too large for filters (50331648 bytes at most)",
         ),
     ],
 )

@@ -60,7 +60,7 @@ class ProduceHandlers:
         # The error itself would keep the batch in the memory: its traceback refers to this frame.
         failed = ""
         listed = 0
-        leaders = Leaders(self.nodes, self.config.node_id)
+        leaders: Leaders | None = None  # that this response names
         for data in request.topic_data:
             if version >= _TOPIC_IDS:
                 find = partial(self.cluster.topics_by_id.get, data.topic_id)
@@ -98,6 +98,7 @@ class ProduceHandlers:
                     listed += len(response.record_errors)
                     moved = version >= _LEADERS and error.code in Leaders.CODES
                     if moved and topic is not None:
+                        leaders = leaders or Leaders(self.nodes, self.config.node_id)
                         leaders.name_in(response, topic, partition.index)
                 partitions.append(response)
                 yield None
@@ -110,10 +111,11 @@ class ProduceHandlers:
             if failed:
                 raise CloseConnection(f"Produce without acknowledgement failed: {failed}")
             return None
-        return ProduceResponse(
-            responses=responses,
-            node_endpoints=leaders.endpoints(session.listener, ProduceResponse.NodeEndpoint),
-        )
+        answer = ProduceResponse(responses=responses)
+        if leaders is not None:
+            kind = ProduceResponse.NodeEndpoint
+            answer.node_endpoints = leaders.endpoints(session.listener, kind)
+        return answer
 
     def _append(
         self,

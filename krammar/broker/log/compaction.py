@@ -21,8 +21,7 @@ from itertools import pairwise
 from kafka_wire import AbortedTxn
 
 from krammar.broker.log.log import PartitionLog
-from krammar.broker.log.segment import LogSegment
-from krammar.broker.log.validation import one_batch
+from krammar.broker.log.segment import LogSegment, one_batch
 from krammar.logfiles.index import INT32_MAX
 from krammar.logfiles.names import CLEANED
 from krammar.wire.batches import (

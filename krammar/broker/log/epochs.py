@@ -16,20 +16,21 @@ _epoch, _start = itemgetter(0), itemgetter(1)
 class LeaderEpochs:
     """Leader epochs and their start offsets, both ascending."""
 
-    __slots__ = ("_entries", "_folder", "changed")
+    __slots__ = ("_entries", "_folder", "changed", "latest")
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._entries: list[tuple[int, int]] = []
         self.changed = False  # whether the file has to be written
-
-    @property
-    def latest(self) -> int:
-        return self._entries[-1][0] if self._entries else -1
+        self.latest = -1
 
     def read(self) -> None:
         """Read the file. Raises OSError and DamageError; the state is unchanged then."""
         self._entries = read_leader_epochs(self._folder)
+        self._note_latest()
+
+    def _note_latest(self) -> None:
+        self.latest = self._entries[-1][0] if self._entries else -1
 
     def write(self) -> None:
         """Write the file if the epochs have changed. Raises OSError."""
@@ -44,6 +45,7 @@ class LeaderEpochs:
             # Epochs without records are dropped.
             self.cut(offset)
             self._entries.append((epoch, offset))
+            self.latest = epoch
             self.changed = True
 
     def cut(self, end: int) -> None:
@@ -51,6 +53,7 @@ class LeaderEpochs:
         keep = bisect_left(self._entries, end, key=_start)
         if keep < len(self._entries):
             del self._entries[keep:]
+            self._note_latest()
             self.changed = True
 
     def cut_before(self, start: int) -> None:

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from krammar.broker.log.files import remove
-from krammar.broker.log.validation import one_batch
 from krammar.broker.open_files import most_logs
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX, OffsetIndex, TimeIndex, TransactionIndex
 from krammar.logfiles.names import DELETED, INDEX, LOG, SEGMENT_FILES, TIME_INDEX, TRANSACTION_INDEX
 from krammar.logfiles.segment import Segment
 from krammar.util.durable import write_from, write_fully
-from krammar.wire.batches import BatchHeader, RecordBatch
+from krammar.wire.batches import BatchHeader, RecordBatch, read_batches
 
 # The size of a single write. For larger ones the kernel uses larger pages, which it must find first: in a
 # virtual machine whose host allocates memory on first use, 1 MB then takes 3 ms, instead of 0.3 ms in pieces
@@ -275,3 +274,8 @@ def segment_of(segments: Sequence[LogSegment], offset: int) -> int:
     if offset >= segments[-1].base_offset:
         return len(segments) - 1
     return max(bisect_right(segments, offset, key=attrgetter("base_offset")) - 1, 0)
+
+
+def one_batch(data: bytes) -> RecordBatch:
+    """Decode the first batch in ``data``. Raises DecodeError."""
+    return next(read_batches(data, validate_crc=False))

@@ -14,7 +14,7 @@ from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError, InvalidRecords
 from krammar.broker.log.log_config import LogConfig
-from krammar.wire.batches import BatchHeader, RecordBatch, read_batches
+from krammar.wire.batches import BatchHeader
 from krammar.wire.batches.bounds import Bounds, default_bounds
 from krammar.wire.batches.compression import Compression, compress, decompress
 from krammar.wire.batches.crc import crc32c, sealed
@@ -325,11 +325,6 @@ def _with_timestamps(
     header.max_timestamp = latest
     header.attributes = attributes
     return sealed(header, memoryview(body)[RECORDS_IN_BODY:])
-
-
-def one_batch(data: bytes) -> RecordBatch:
-    """Decode the first batch in ``data``. Raises DecodeError."""
-    return next(read_batches(data, validate_crc=False))
 
 
 def _with_compression(

@@ -69,7 +69,7 @@ def test_the_quorum_is_this_node(broker: Broker, client: RawClient) -> None:
     end_offset = broker.cluster.last_offset + 1
     assert voter.log_end_offset == found.high_watermark == end_offset  # type: ignore[attr-defined]
     assert voter.replica_directory_id == broker.cluster.directory_ids[0]
-    assert found.leader_epoch == broker.cluster.leader_epoch == 1  # type: ignore[attr-defined]
+    assert found.leader_epoch == broker.cluster.log.epoch == 1  # type: ignore[attr-defined]
     assert quorum(client, "t")[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
