@@ -14,8 +14,8 @@ from krammar.client.errors import (
     ClientError,
     KafkaError,
     TransportError,
-    describe,
     kafka_error,
+    raise_code,
 )
 from krammar.client.in_flight import ByVersion
 from krammar.client.metadata import Node, TopicPartition
@@ -192,11 +192,7 @@ def _coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline: De
     for answer in found.coordinators:
         if answer.key == key:
             found = answer
-    if found.error_code:
-        raise kafka_error(
-            found.error_code,
-            describe(f"coordinator of {_KIND[kind]} {key}", found.error_message),
-        )
+    raise_code(found.error_code, f"coordinator of {_KIND[kind]} {key}", found.error_message)
     cluster.metadata.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
     cluster.metadata.coordinators[kind, key] = found.node_id
     return int(found.node_id)

@@ -20,7 +20,7 @@ from krammar.client.committed import (
 )
 from krammar.client.deadline import Deadline
 from krammar.client.delivery import Identity
-from krammar.client.errors import ClientError, KafkaError, StateError, kafka_error
+from krammar.client.errors import ClientError, KafkaError, StateError, kafka_error, raise_code
 from krammar.client.metadata import TopicPartition
 from krammar.client.offsets import group_topics
 from krammar.client.routing import call_coordinator
@@ -128,8 +128,7 @@ class Transactions:
             raise
 
     def _check(self, response: Any) -> None:
-        if response.error_code:
-            raise kafka_error(response.error_code, f"transactional id {self.transactional_id}")
+        raise_code(response.error_code, f"transactional id {self.transactional_id}")
 
     def init(self, deadline: Deadline) -> None:
         """Get id and epoch. An earlier producer is fenced, and its open transaction is aborted."""

@@ -13,9 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 
 from krammar.inspect.items import Item, damage_item
-from krammar.inspect.segments import (
-    segment_items,
-)
+from krammar.inspect.segments import segment_items
 from krammar.logfiles.damage import Damage, DamageError
 from krammar.logfiles.index import OffsetIndex, SparseIndex, TimeIndex
 from krammar.logfiles.names import (

@@ -8,15 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from krammar.proxy.interface import (
-    Close,
-    Connection,
-    Exchange,
-    Filter,
-    Method,
-    Patch,
-    Silence,
-)
+from krammar.proxy.interface import Close, Connection, Exchange, Filter, Method, Patch, Silence
 from krammar.proxy.rewrite import METADATA, TAGGED_ENDPOINTS, may_change
 from krammar.util.printable import escape
 from krammar.wire.elements import MAX_ELEMENTS, check_elements
