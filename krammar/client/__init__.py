@@ -25,9 +25,9 @@ from krammar.client.settings import Settings
 from krammar.wire.batches import Record
 
 if TYPE_CHECKING:
+    from krammar.client.committed import Committed, GroupMember
     from krammar.client.delivery import Delivery
     from krammar.client.produce import Producer
-    from krammar.client.transactions import Committed, GroupMember
 
 __all__ = [
     "At",
@@ -50,9 +50,9 @@ __all__ = [
 ]
 
 _LATER = {
-    "Committed": "transactions",
+    "Committed": "committed",
     "Delivery": "delivery",
-    "GroupMember": "transactions",
+    "GroupMember": "committed",
     "Producer": "produce",
 }
 

@@ -21,19 +21,13 @@ from kafka_wire import ErrorCode
 
 from krammar.client.cluster import Cluster
 from krammar.client.deadline import Deadline
-from krammar.client.errors import (
-    ClientError,
-    StateError,
-    kafka_error,
-)
+from krammar.client.errors import ClientError, StateError, kafka_error, raise_code
 from krammar.client.fetch_request import FetchLimits, fetch_request
 from krammar.client.fetched import Fetched, known_end, read_answer
 from krammar.client.in_flight import RequestInFlight
 from krammar.client.metadata import NO_ID, TopicPartition
 from krammar.client.positions import Positions, ReadPosition, is_local, out_of_range
-from krammar.wire.batches import (
-    Record,
-)
+from krammar.wire.batches import Record
 
 __all__ = ["FETCH_BY_ID", "Fetched", "Reader"]
 
@@ -227,8 +221,7 @@ class Reader:
             }
             try:
                 response = pending.result()
-                if response.error_code:
-                    raise kafka_error(response.error_code, f"{pending.connection}: Fetch")
+                raise_code(response.error_code, f"{pending.connection}: Fetch")
             except ClientError as error:
                 for p in current.values():
                     p.replica = -1

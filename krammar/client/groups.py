@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kafka_wire import (
@@ -17,12 +18,19 @@ from kafka_wire import (
 )
 
 from krammar.client.cluster import Cluster
+from krammar.client.committed import (
+    Committed,
+    GroupMember,
+    check_committed,
+    commit_topics,
+    committed_offsets,
+    member_of,
+)
 from krammar.client.errors import raise_code
 from krammar.client.in_flight import ByVersion
 from krammar.client.metadata import TopicPartition
 from krammar.client.offsets import group_topics
 from krammar.client.routing import call_coordinator
-from krammar.client.transactions import Committed, GroupMember, committed_offsets, member_of
 
 # From version 10, topics are named by id, which a deleted topic does not have any more.
 _NAMED = 9
@@ -175,9 +183,7 @@ class Groups:
         def check(response: Any) -> None:
             group = answer(response)
             raise_code(group.error_code, f"group {group_id}")
-            for topic in group.topics:
-                for p in topic.partitions:
-                    raise_code(p.error_code, f"group {group_id}, {topic.name}-{p.partition_index}")
+            check_committed(group_id, group)
 
         low = 7 if require_stable else 2 if partitions is None else 1
         response = self._call(group_id, request, deadline, check, low=low, high=_NAMED)
@@ -220,27 +226,13 @@ class Groups:
             generation_id_or_member_epoch=member.generation,
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
-            topics=[
-                OffsetCommitRequest.Topic(
-                    name=name,
-                    partitions=[
-                        OffsetCommitRequest.Partition(
-                            partition_index=at.partition,
-                            committed_offset=values[at].offset,
-                            committed_leader_epoch=values[at].leader_epoch,
-                            committed_metadata=values[at].metadata,
-                        )
-                        for at in partitions
-                    ],
-                )
-                for name, partitions in group_topics(values).items()
-            ],
+            topics=commit_topics(OffsetCommitRequest, values),
         )
         self._call(
             member.group_id,
             request,
             deadline,
-            _check_partitions(member.group_id),
+            partial(check_committed, member.group_id),
             low=2,
             high=_NAMED,
         )
@@ -273,7 +265,7 @@ class Groups:
 
         def check(response: Any) -> None:
             raise_code(response.error_code, f"group {group_id}")
-            _check_partitions(group_id)(response)
+            check_committed(group_id, response)
 
         self._call(group_id, request, deadline, check)
 
@@ -316,12 +308,3 @@ class Groups:
 
 def _check_top(detail: str) -> Any:
     return lambda response: raise_code(response.error_code, detail)
-
-
-def _check_partitions(group_id: str) -> Any:
-    def check(response: Any) -> None:
-        for topic in response.topics:
-            for p in topic.partitions:
-                raise_code(p.error_code, f"group {group_id}, {topic.name}-{p.partition_index}")
-
-    return check

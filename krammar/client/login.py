@@ -11,7 +11,7 @@ from krammar.auth.oauth import ERROR_ANSWER, FirstMessage
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 from krammar.auth.scram import ScramError
 from krammar.client.deadline import Deadline
-from krammar.client.errors import AuthenticationError, kafka_error
+from krammar.client.errors import AuthenticationError, raise_code
 from krammar.client.scram import ScramClient
 from krammar.client.settings import Settings
 
@@ -80,8 +80,7 @@ def login_steps(settings: Settings, broker: str, token: str | None = None) -> St
         raise AuthenticationError(
             broker, f"the listener accepts no logins: set security.protocol to {plain}"
         )
-    if handshake.error_code:
-        raise kafka_error(handshake.error_code, f"{broker}: SaslHandshake")
+    raise_code(handshake.error_code, f"{broker}: SaslHandshake")
     if mechanism == "PLAIN":
         _, lifetime = yield from _exchange(settings, broker, f"\0{user}\0{password}".encode())
         return lifetime
@@ -126,6 +125,5 @@ def _exchange(
         user = settings.sasl_username
         why = response.error_message or "wrong user or password"
         raise AuthenticationError(broker, f"the broker refuses the login of {user!r}: {why}")
-    if response.error_code:
-        raise kafka_error(response.error_code, f"{broker}: SaslAuthenticate")
+    raise_code(response.error_code, f"{broker}: SaslAuthenticate")
     return response.auth_bytes, response.session_lifetime_ms

@@ -21,6 +21,7 @@ from typing import Self
 
 from krammar.client.accumulator import Accumulator
 from krammar.client.cluster import Cluster
+from krammar.client.committed import Committed, GroupMember
 from krammar.client.deadline import Deadline
 from krammar.client.delivery import Callback, Delivery
 from krammar.client.errors import ClientError, StateError
@@ -38,12 +39,7 @@ from krammar.client.record_columns import (
 )
 from krammar.client.sender import Sender
 from krammar.client.settings import Settings
-from krammar.client.transactions import (
-    Committed,
-    GroupMember,
-    TransactionalState,
-    Transactions,
-)
+from krammar.client.transactions import TransactionalState, Transactions
 from krammar.wire.batches import Record
 
 log = logging.getLogger("krammar.client")

@@ -14,8 +14,8 @@ from krammar.client.errors import (
     ClientError,
     KafkaError,
     TransportError,
-    describe,
     kafka_error,
+    raise_code,
 )
 from krammar.client.in_flight import ByVersion
 from krammar.client.metadata import Node, TopicPartition
@@ -35,7 +35,6 @@ def call_controller(
     check: Callable[[Any], None] | None = None,
     *,
     low: int = 0,
-    high: int = 32767,
     lost: list[ClientError] | None = None,
 ) -> Any:
     """Send a request to the controller, or to the broker that metadata names as such.
@@ -56,7 +55,7 @@ def call_controller(
             connection = (
                 cluster.node(controller, deadline) if controller >= 0 else cluster.any(deadline)
             )
-            pending = cluster.send(connection, request, deadline, low=low, high=high)
+            pending = cluster.send(connection, request, deadline, low=low)
         except ClientError as error:
             _other_controller(cluster, controller, error)
             raise
@@ -98,7 +97,6 @@ def by_leader(
     request: Callable[[dict[TopicPartition, V]], Any],
     answers: Callable[[Any], Iterable[tuple[TopicPartition, int, T]]],
     low: int = 0,
-    high: int = 32767,
 ) -> dict[TopicPartition, T]:
     """Ask the leaders of all partitions at the same time, until each partition has a result.
 
@@ -114,7 +112,7 @@ def by_leader(
     results: dict[TopicPartition, T] = {}
     backoff = cluster.backoff()
     while left:
-        error = _ask_leaders(cluster, left, results, deadline, request, answers, low, high)
+        error = _ask_leaders(cluster, left, results, deadline, request, answers, low)
         if error is not None:
             cluster.metadata.outdate({at.topic for at in left})
             backoff.pause(deadline, error)
@@ -129,7 +127,6 @@ def _ask_leaders(
     request: Callable[[dict[TopicPartition, V]], Any],
     answers: Callable[[Any], Iterable[tuple[TopicPartition, int, T]]],
     low: int,
-    high: int,
 ) -> ClientError | None:
     """Ask each leader once, and move partitions with a result from ``left`` to ``results``.
 
@@ -152,7 +149,7 @@ def _ask_leaders(
     for leader, group in groups.items():
         try:
             connection = cluster.node(leader, deadline)
-            pending.append(cluster.send(connection, request(group), deadline, low=low, high=high))
+            pending.append(cluster.send(connection, request(group), deadline, low=low))
         except AdvertisedAddressError:
             raise
         except TransportError as error:
@@ -195,11 +192,7 @@ def _coordinator(cluster: Cluster, kind: CoordinatorType, key: str, deadline: De
     for answer in found.coordinators:
         if answer.key == key:
             found = answer
-    if found.error_code:
-        raise kafka_error(
-            found.error_code,
-            describe(f"coordinator of {_KIND[kind]} {key}", found.error_message),
-        )
+    raise_code(found.error_code, f"coordinator of {_KIND[kind]} {key}", found.error_message)
     cluster.metadata.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
     cluster.metadata.coordinators[kind, key] = found.node_id
     return int(found.node_id)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 import kafka_wire as kw
 
 from krammar.client.cluster import Cluster
+from krammar.client.committed import (
+    Committed,
+    GroupMember,
+    check_committed,
+    commit_topics,
+    committed_offsets,
+    member_of,
+)
 from krammar.client.deadline import Deadline
 from krammar.client.delivery import Identity
-from krammar.client.errors import ClientError, KafkaError, StateError, kafka_error
+from krammar.client.errors import ClientError, KafkaError, StateError, kafka_error, raise_code
 from krammar.client.metadata import TopicPartition
 from krammar.client.offsets import group_topics
 from krammar.client.routing import call_coordinator
@@ -34,40 +42,6 @@ FATAL = frozenset(
         kw.ErrorCode.UNSUPPORTED_VERSION,
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class GroupMember:
-    """The group member that commits offsets; the defaults commit without a member."""
-
-    group_id: str
-    generation: int = -1
-    member_id: str = ""
-    group_instance_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """A group's committed offset: the next one that it will read. ``leader_epoch`` is -1 if unknown."""
-
-    offset: int
-    leader_epoch: int = -1
-    metadata: str = ""
-
-
-def member_of(group: GroupMember | str) -> GroupMember:
-    """Return the member that commits, which may be only the id of a group."""
-    return GroupMember(group) if isinstance(group, str) else group
-
-
-def committed_offsets(
-    offsets: Mapping[TopicPartition, Committed | int] | Mapping[tuple[str, int], Committed | int],
-) -> dict[TopicPartition, Committed]:
-    """Return offsets that may be plain numbers, of partitions that may be plain pairs, in one form."""
-    return {
-        TopicPartition(*at): Committed(value) if isinstance(value, int) else value
-        for at, value in offsets.items()
-    }
 
 
 class TransactionalState(Enum):
@@ -154,8 +128,7 @@ class Transactions:
             raise
 
     def _check(self, response: Any) -> None:
-        if response.error_code:
-            raise kafka_error(response.error_code, f"transactional id {self.transactional_id}")
+        raise_code(response.error_code, f"transactional id {self.transactional_id}")
 
     def init(self, deadline: Deadline) -> None:
         """Get id and epoch. An earlier producer is fenced, and its open transaction is aborted."""
@@ -260,32 +233,8 @@ class Transactions:
             generation_id_or_member_epoch=member.generation,
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
-            topics=[
-                kw.TxnOffsetCommitRequest.Topic(
-                    name=name,
-                    partitions=[
-                        kw.TxnOffsetCommitRequest.Partition(
-                            partition_index=at.partition,
-                            committed_offset=offsets[at].offset,
-                            committed_leader_epoch=offsets[at].leader_epoch,
-                            committed_metadata=offsets[at].metadata,
-                        )
-                        for at in partitions
-                    ],
-                )
-                for name, partitions in group_topics(offsets).items()
-            ],
+            topics=commit_topics(kw.TxnOffsetCommitRequest, offsets),
         )
-
-        def check(response: Any) -> None:
-            for topic in response.topics:
-                for p in topic.partitions:
-                    if p.error_code:
-                        raise kafka_error(
-                            p.error_code,
-                            f"group {member.group_id}, {topic.name}-{p.partition_index}",
-                        )
-
         named = any((member.generation >= 0, member.member_id, member.group_instance_id))
         try:
             call_coordinator(
@@ -294,7 +243,7 @@ class Transactions:
                 member.group_id,
                 commit,
                 deadline,
-                check,
+                partial(check_committed, member.group_id),
                 # Version 3 added members. Version 6 names topics by id, which deleted topics lack.
                 low=_OFFSETS_ADD if new else 3 if named else 0,
                 high=_OFFSETS_ADD if new else _OFFSETS_ADD - 1,

@@ -11,10 +11,7 @@ import kafka_wire
 from krammar.inspect.items import Item, damage_item
 from krammar.logfiles.damage import Damage, DamageError
 from krammar.logfiles.internal_topics import decode_record
-from krammar.logfiles.names import (
-    METADATA_SNAPSHOT,
-    parse_partition,
-)
+from krammar.logfiles.names import METADATA_SNAPSHOT, parse_partition
 from krammar.logfiles.segment import Segment
 from krammar.wire.batches import BatchHeader, ControlRecord, ControlRecordType, Record
 from krammar.wire.errors import DecodeError, WireError

@@ -24,18 +24,8 @@ from krammar.compiler.ir import PRIMITIVES, VersionRange
 from krammar.lsp.header_completion import header_proposals
 from krammar.lsp.project import Analysis, SourceFile
 from krammar.lsp.proposals import Kind, Proposal
-from krammar.lsp.rows import (
-    VERSIONS,
-    FieldPlace,
-    head_of,
-)
-from krammar.lsp.words import (
-    ANNOTATIONS,
-    ENTITIES,
-    MILLIS,
-    OTHER_TYPES,
-    TYPES,
-)
+from krammar.lsp.rows import VERSIONS, FieldPlace, head_of
+from krammar.lsp.words import ANNOTATIONS, ENTITIES, MILLIS, OTHER_TYPES, TYPES
 
 TRIGGERS = [" ", ":", "-", "(", "[", "/", ","]
 

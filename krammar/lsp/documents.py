@@ -15,9 +15,7 @@ from pygls.exceptions import JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
 
 from krammar import __version__
-from krammar.lsp.editing import (
-    as_lsp,
-)
+from krammar.lsp.editing import as_lsp
 from krammar.lsp.project import Analysis, Project, SourceFile
 from krammar.lsp.protocol import EditorProtocol
 

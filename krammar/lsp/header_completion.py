@@ -5,20 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from krammar.compiler.front.syntax import (
-    StructNode,
-)
+from krammar.compiler.front.syntax import StructNode
 from krammar.compiler.ir import PRIMITIVES
 from krammar.lsp.project import Analysis, SourceFile
 from krammar.lsp.proposals import Kind, Proposal
-from krammar.lsp.rows import (
-    HEADER,
-    NAME,
-)
-from krammar.lsp.words import (
-    MODIFIERS,
-    ROUTINGS,
-)
+from krammar.lsp.rows import HEADER, NAME
+from krammar.lsp.words import MODIFIERS, ROUTINGS
 
 
 def header_proposals(

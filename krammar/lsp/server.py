@@ -12,13 +12,7 @@ from pygls.exceptions import JsonRpcInvalidParams
 from krammar.compiler.layout_table import LayoutTable, layout_table
 from krammar.lsp.completion import TRIGGERS, complete
 from krammar.lsp.documents import DefinitionServer, path_of
-from krammar.lsp.editing import (
-    RenameError,
-    formatting,
-    quick_fixes,
-    rename_edit,
-    renameable,
-)
+from krammar.lsp.editing import RenameError, formatting, quick_fixes, rename_edit, renameable
 from krammar.lsp.highlighting import LEGEND, semantic_tokens
 from krammar.lsp.hover import hover
 from krammar.lsp.layouts import message_page, versions_text

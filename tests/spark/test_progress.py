@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from krammar.broker import Broker
 from krammar.client import Client
-from krammar.client.transactions import Committed
+from krammar.client.committed import Committed
 from krammar.spark.metrics import Lag, LagListener, lags
 from tests.spark.stream_support import Query, produce
 from tests.spark.test_stream_queries import needs_limits, start, stream

@@ -19,14 +19,8 @@ from typing import Any, ClassVar
 from markupsafe import Markup, escape
 
 from krammar.compiler import ir, stamps
-from krammar.compiler.backends.docs_fields import (
-    FieldRow,
-    field_rows,
-)
-from krammar.compiler.backends.docs_layouts import (
-    DocumentedLayout,
-    documented_layouts,
-)
+from krammar.compiler.backends.docs_fields import FieldRow, field_rows
+from krammar.compiler.backends.docs_layouts import DocumentedLayout, documented_layouts
 from krammar.compiler.backends.interface import File, Source
 from krammar.compiler.backends.templates import Filters, TemplateBackend
 from krammar.compiler.header_versions import header_versions

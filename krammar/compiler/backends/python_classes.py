@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from krammar.compiler import ir, names
-from krammar.compiler.backends.python_text import (
-    quoted,
-)
+from krammar.compiler.backends.python_text import quoted
 from krammar.compiler.layout_table import LayoutTable, SharedLayout, codecs, layout_table
 
 # The types in annotations of fields.

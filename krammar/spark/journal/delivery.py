@@ -40,13 +40,7 @@ from uuid import uuid4
 
 from pyspark import TaskContext
 
-from krammar.journal import (
-    AckIntent,
-    Clock,
-    JournalError,
-    Publisher,
-    append_intents,
-)
+from krammar.journal import AckIntent, Clock, JournalError, Publisher, append_intents
 from krammar.spark.errors import OptionError, SparkSourceError
 from krammar.spark.journal.intent_file import RowTotals, StoredIntents, Write, hash_of
 from krammar.spark.journal.intent_folder import intent_folder

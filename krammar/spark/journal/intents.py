@@ -139,7 +139,7 @@ class IntentStore:
 
     def _store_once(self, made: StoredIntents) -> StoredIntents | None:
         path = self._place(made.write)
-        self._make_parent()
+        make_folders(self.folder)
         temporary = write_intents(_temporary(path), made)
         try:
             try:
@@ -224,9 +224,6 @@ class IntentStore:
             return place
         return place / f"{stored.write.batch:020}-{stored.hash.hex()}{_SUFFIX}"
 
-    def _make_parent(self) -> None:
-        make_folders(self.folder)
-
     def _make(self, folder: Path) -> None:
         """Create a query's folder together with its token.
 
@@ -234,7 +231,7 @@ class IntentStore:
         """
         if folder.is_dir():
             return
-        self._make_parent()
+        make_folders(self.folder)
         temporary = folder.with_name(f".{folder.name}.{uuid4().hex}")
         temporary.mkdir()
         (temporary / _START).touch()

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from uuid import uuid4
 
 from krammar.client import Client, ClientError, TopicPartition
-from krammar.client.transactions import Committed
+from krammar.client.committed import Committed
 
 _log = logging.getLogger(__name__)
 
