@@ -94,7 +94,7 @@ def test_positions(say: Say) -> None:
         "lag": 48,
         "committed": [52, "noté", 0],
         "not committed": True,
-        "reset to": 10,
+        "reset to": 0,
         "partitions": 2,
         "goes on at": 52,
         "of the last ten hours": 90,
