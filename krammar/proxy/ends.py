@@ -229,12 +229,6 @@ class End(asyncio.BufferedProtocol):
         """Pass on bytes later, because a filter waits."""
         raise NotImplementedError
 
-    def _replace(self, data: Data, start: int, position: int, *frame: Data) -> None:
-        """Let a frame follow the bytes before ``position``."""
-        if position > start:
-            self._parts.append(data[start:position])
-        self._parts += frame
-
     def _collect(self, data: Data, position: int, size: int, end: int) -> bytes | None:
         """Return the frame from ``position`` to ``end``, or None if it begins to be collected.
 

@@ -154,9 +154,11 @@ class ReadRequests(Asking):
         changed = work.patch_request(frame, self.shared.connection)
         if changed is None:
             return None
-        started = self._count(work, len(frame))
-        if not _is_silent(work, frame):
+        if not (work.has_acks or work.silent) or not _is_silent(work, frame):
+            started = self._count(work, len(frame)) if work.counts else 0.0
             self._expect(work, correlation_id_of(frame), None, started)
+        elif work.counts:
+            self._count(work, len(frame))
         return changed
 
     async def _settle_later(

@@ -79,15 +79,18 @@ class Requests(ReadRequests):
             assert work is not None
             end = position + length + PREFIX
             try:
+                if work.patch_request is not None and end <= size and length <= shared.max_frame:
+                    self._tokens = False
+                    patched = self._patched(work, copy_of(data, position, end))
+                    if patched is not None:
+                        if position > start:
+                            self._parts.append(data[start:position])
+                        self._parts.append(patched)
+                        position = start = end
+                        continue
                 if self._passes(work, data, position, size, end, correlation_id):
                     position = end
                     continue
-                if work.patch_request is not None and end <= size:
-                    patched = self._patched(work, copy_of(data, position, end))
-                    if patched is not None:
-                        self._replace(data, start, position, patched)
-                        position = start = end
-                        continue
             except Incomplete:
                 break
             except Exception as error:

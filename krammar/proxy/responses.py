@@ -78,7 +78,9 @@ class Responses(ReadResponses):
                     return
                 if known is not None:
                     if known:
-                        self._replace(data, start, position, *known)
+                        if position > start:
+                            self._parts.append(data[start:position])
+                        self._parts += known
                         start = end
                     position = end
                     continue

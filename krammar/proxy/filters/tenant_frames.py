@@ -6,39 +6,83 @@ error messages, tagged fields or ids of others, and an invalid frame, is left to
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import count
+from types import CodeType
 from typing import Any
 
 import kafka_wire
 
 from krammar.proxy.filters.tenant_fields import ENTITIES, PATTERNS, TEXTS, TOPIC_ID
-from krammar.wire.framing import PREFIX
+from krammar.proxy.filters.tenant_names import Tenant
+from krammar.proxy.interface import Connection, Patch
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
+from krammar.wire.package import package_of
 from krammar.wire.primitives import UVARINT, Malformed, uvarint
 
 # Numbers that are checked: a function decides whether the frame can be passed on.
 CHECKED = ("replica_id", "session_id")
 
-# Arguments: a frame, the offset of its body, the prefix; functions that return whether a topic id is the tenant's,
-# and whether a number of ``CHECKED`` can be passed on. Returns the changed frame; None if it must be decoded.
-Change = Callable[
-    [bytes, int, bytes, Callable[[bytes], bool], Callable[[str, int], bool]], bytes | None
-]
+_PACKAGE = package_of(kafka_wire)
+# The first versions of headers with tagged fields.
+_FLEXIBLE_REQUEST, _FLEXIBLE_RESPONSE = 2, 1
+# Of the statements inside of ``try``.
+_INDENT = 8 * " "
+_SKIP = re.compile(r"pos \+= (\d+)")
+
+
+def patch_of(
+    cls: Any,
+    version: int,
+    find: Callable[[Connection], Tenant],
+    owned: Callable[[Tenant, bytes], bool],
+    allowed: Callable[[Tenant, Connection, str, int], bool],
+) -> Patch:
+    """Return the function for a class of messages: it adds the prefix in requests, and removes it in responses.
+
+    Args:
+        find: returns the tenant of a connection.
+        owned: returns whether a topic id is the tenant's.
+        allowed: returns whether a number of ``CHECKED`` can be passed on.
+    """
+    scope: dict[str, Any] = {
+        "find": find,
+        "owned": owned,
+        "allowed": allowed,
+        "invalid": (IndexError, struct.error, Malformed),
+        "UVARINT": UVARINT,
+        "uvarint": uvarint,
+        "pack_int16": struct.Struct(">h").pack,
+        **{f"read_{code}": struct.Struct(f">{code}").unpack_from for code in "hi"},
+    }
+    exec(_code(cls, version), scope)
+    patch: Patch = scope["patch"]
+    return patch
 
 
 @cache
-def change_of(cls: Any, version: int) -> Change:
-    """Return the function for a class of messages: it adds the prefix in requests, and removes it in responses."""
-    source = _Source(adds=hasattr(cls, "response_class"))
-    source.struct(kafka_wire.layout(cls, version), "    ")
+def _code(cls: Any, version: int) -> CodeType:
+    adds = hasattr(cls, "response_class")
+    source = _Source(adds)
+    headers = _PACKAGE.header_versions(cls.api_key, version)
+    if adds:
+        source.request_header(headers.request >= _FLEXIBLE_REQUEST)
+    else:
+        source.response_header(headers.response >= _FLEXIBLE_RESPONSE)
+    source.struct(kafka_wire.layout(cls, version), _INDENT)
     code = "\n".join(
         [
-            "def change(buf, pos, prefix, owned, allowed):",
+            "def patch(buf, connection):",
+            "    tenant = find(connection)",
+            "    prefix = tenant.prefix_bytes",
             "    size, start, grown, out = len(prefix), 4, 0, [b'']",
+            "    try:",
             *source.lines,
+            "    except invalid:",
+            "        return None",  # decoding says what is wrong
             "    if pos != len(buf): return None",
             "    if start == 4: return buf",
             "    out.append(buf[start:])",
@@ -46,28 +90,7 @@ def change_of(cls: Any, version: int) -> Change:
             "    return b''.join(out)",
         ]
     )
-    scope: dict[str, Any] = {
-        "UVARINT": UVARINT,
-        "uvarint": uvarint,
-        "pack_int16": struct.Struct(">h").pack,
-        **{f"read_{code}": struct.Struct(f">{code}").unpack_from for code in "hi"},
-    }
-    exec(compile(code, f"<change of {cls.__qualname__} v{version}>", "exec"), scope)
-    change: Change = scope["change"]
-
-    def checked(
-        buf: bytes,
-        pos: int,
-        prefix: bytes,
-        owned: Callable[[bytes], bool],
-        allowed: Callable[[str, int], bool],
-    ) -> bytes | None:
-        try:
-            return change(buf, pos, prefix, owned, allowed)
-        except (IndexError, struct.error, Malformed):
-            return None  # decoding reports the error
-
-    return checked
+    return compile(code, f"<patch of {cls.__qualname__} v{version}>", "exec")
 
 
 class _Source:
@@ -78,35 +101,59 @@ class _Source:
         self._adds = adds
         self._numbers: Iterator[int] = count()
 
+    def request_header(self, flexible: bool) -> None:
+        """Skip the fields until the body. A request with tagged fields in its header is decoded."""
+        self._line(_INDENT, "pos = 12")
+        self._text("int16", True, _INDENT)
+        if flexible:
+            self._no_tags(_INDENT)
+
+    def response_header(self, flexible: bool) -> None:
+        """Skip the fields until the body. A response with tagged fields in its header is decoded."""
+        self._line(_INDENT, "pos = 8")
+        if flexible:
+            self._no_tags(_INDENT)
+
     def struct(self, layout: Layout, indent: str) -> None:
+        """Walk through the fields of a struct."""
         for item in layout.fields:
             self._field(item, indent)
         if layout.flexible:
-            self._line(indent, "if buf[pos]: return None")
-            self._line(indent, "pos += 1")
+            self._no_tags(indent)
 
     def _line(self, indent: str, text: str) -> None:
         self.lines.append(indent + text)
+
+    def _skip(self, width: int, indent: str) -> None:
+        last = self.lines[-1]
+        if last.startswith(indent) and (before := _SKIP.fullmatch(last, len(indent))):
+            self.lines.pop()
+            width += int(before[1])
+        self._line(indent, f"pos += {width}")
+
+    def _no_tags(self, indent: str) -> None:
+        self._line(indent, "if buf[pos]: return None")
+        self._skip(1, indent)
 
     def _field(self, item: Any, indent: str) -> None:
         type_ = item.type
         if isinstance(type_, Scalar):
             if item.name == TOPIC_ID:
-                self._line(indent, "if not owned(buf[pos:pos + 16]): return None")
+                self._line(indent, "if not owned(tenant, buf[pos:pos + 16]): return None")
             elif item.name in CHECKED:
-                self._line(
-                    indent, f"if not allowed({item.name!r}, read_i(buf, pos)[0]): return None"
-                )
-            self._line(indent, f"pos += {type_.width}")
+                number = f"{item.name!r}, read_i(buf, pos)[0]"
+                self._line(indent, f"if not allowed(tenant, connection, {number}): return None")
+            self._skip(type_.width, indent)
         elif isinstance(type_, Text):
-            self._length(type_.prefix, type_.nullable, indent)
             if item.entity in ENTITIES:
-                self._name(type_.prefix, indent)
+                self._length(type_.prefix, type_.nullable, indent)
+                self._name(type_.prefix, type_.nullable, indent)
             elif item.name in TEXTS or item.name in PATTERNS:
+                self._length(type_.prefix, type_.nullable, indent)
                 self._line(indent, "if length >= 0: return None")
                 self._line(indent, "pos = after")
             else:
-                self._line(indent, "pos = after + max(length, 0)")
+                self._text(type_.prefix, type_.nullable, indent)
         elif isinstance(type_, Array):
             self._array(type_, indent)
         else:
@@ -124,9 +171,21 @@ class _Source:
             self._line(indent, f"length, after = read_{code}(buf, pos)[0], pos + {width}")
         self._line(indent, f"if length < {-1 if nullable else 0}: return None")
 
-    def _name(self, prefix: str, indent: str) -> None:
-        self._line(indent, "if length >= 0:")
-        inside = f"{indent}    "
+    def _text(self, prefix: str, nullable: bool, indent: str) -> None:
+        """Skip a text, or records."""
+        self._length(prefix, nullable, indent)
+        self._after(nullable, indent)
+
+    def _after(self, nullable: bool, indent: str) -> None:
+        value = "after + length if length > 0 else after" if nullable else "after + length"
+        self._line(indent, f"pos = {value}")
+
+    def _name(self, prefix: str, nullable: bool, indent: str) -> None:
+        """Add the prefix to a name, or remove it."""
+        inside = indent
+        if nullable:
+            self._line(indent, "if length >= 0:")
+            inside = f"{indent}    "
         sign = "+" if self._adds else "-"
         if self._adds:
             self._line(inside, "begin = after")
@@ -139,7 +198,7 @@ class _Source:
         self._line(inside, "out += (buf[start:pos], written" + (", prefix)" if self._adds else ")"))
         self._line(inside, f"grown += len(written) - (after - pos) {sign} size")
         self._line(inside, "start = begin")
-        self._line(indent, "pos = after + max(length, 0)")
+        self._after(nullable, indent)
 
     def _array(self, type_: Array, indent: str) -> None:
         self._length(type_.prefix, type_.nullable, indent)
@@ -167,19 +226,3 @@ def _width(type_: Any) -> int:
         for item in type_.layout.fields
     ]
     return sum(widths) if all(widths) else 0
-
-
-def body_of_request(frame: bytes, flexible: bool) -> int:
-    """Return the offset of the body of a request; 0 if its header must be decoded."""
-    length = int.from_bytes(frame[12:14], "big", signed=True)
-    position = PREFIX + 10 + max(length, 0)
-    if not flexible:
-        return position
-    return position + 1 if frame[position : position + 1] == b"\0" else 0
-
-
-def body_of_response(frame: bytes, flexible: bool) -> int:
-    """Return the offset of the body of a response; 0 if its header must be decoded."""
-    if not flexible:
-        return PREFIX + 4
-    return PREFIX + 5 if frame[PREFIX + 4 : PREFIX + 5] == b"\0" else 0

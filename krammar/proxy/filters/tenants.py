@@ -23,11 +23,7 @@ from krammar.proxy.filters.tenant_fields import (
     restore,
     with_ids,
 )
-from krammar.proxy.filters.tenant_frames import (
-    body_of_request,
-    body_of_response,
-    change_of,
-)
+from krammar.proxy.filters.tenant_frames import patch_of
 from krammar.proxy.filters.tenant_names import Tenant
 from krammar.proxy.filters.tenant_tags import untag_of
 from krammar.proxy.interface import Close, Connection, Exchange, Method, Patch, on
@@ -35,8 +31,6 @@ from krammar.wire.package import package_of
 from krammar.wire.reflection import Walker, walker
 
 _PACKAGE = package_of(kafka_wire)
-# The first versions of headers with tagged fields.
-_FLEXIBLE_REQUEST, _FLEXIBLE_RESPONSE = 2, 1
 _FREQUENT = (
     kafka_wire.ProduceRequest,
     kafka_wire.ProduceResponse,
@@ -251,32 +245,12 @@ class Tenants(SeesLogins):
             return None
         if version > ALLOWED[getattr(message, "request_class", message)]:
             return None  # it is refused
-        change = change_of(message, version)
-        headers = _PACKAGE.header_versions(message.api_key, version)
-        if hasattr(message, "response_class"):
-            begin, flexible = body_of_request, headers.request >= _FLEXIBLE_REQUEST
-            check = self._allows
-        else:
-            begin, flexible = body_of_response, headers.response >= _FLEXIBLE_RESPONSE
-            check = self._notes
-        name_of = self._memory.ids.name_of_bytes
+        check = self._allows if hasattr(message, "response_class") else self._notes
+        return patch_of(message, version, self._find, self._owns, check)
 
-        def patched(frame: bytes, connection: Connection) -> bytes | None:
-            tenant = self._find(connection)
-            body = begin(frame, flexible)
-            if not body:
-                return None
-
-            def owned(topic_id: bytes) -> bool:
-                name = name_of(topic_id)
-                return name is not None and tenant.owns(name)
-
-            def allowed(number: str, value: int) -> bool:
-                return check(tenant, connection, number, value)
-
-            return change(frame, body, tenant.prefix_bytes, owned, allowed)
-
-        return patched
+    def _owns(self, tenant: Tenant, topic_id: bytes) -> bool:
+        name = self._memory.ids.name_of_bytes(topic_id)
+        return name is not None and tenant.owns(name)
 
     def _allows(self, tenant: Tenant, connection: Connection, number: str, value: int) -> bool:
         """Return whether a number in a request can be passed on."""
