@@ -250,8 +250,12 @@ def tap(
                 ui=None if ui is None else Ui(_address("--ui", ui), secrets),
                 **_tls(tls_file),
             )
-    except (CaptureError, TapError, ValueError) as error:
+    except (CaptureError, TapError) as error:
         raise click.UsageError(str(error)) from error
+    except ValueError as error:  # a setting for TLS
+        raise click.UsageError(
+            str(error) if tls_file is None else f"{tls_file}: {error}"
+        ) from error
     except BrokenPipeError:
         raise  # click exits without a message, for example in a pipe to head
     except OSError as error:

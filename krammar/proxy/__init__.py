@@ -19,13 +19,33 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from krammar.proxy.interface import SILENCE, Close, Connection, Exchange, Filter, on
+from krammar.proxy.interface import (
+    SILENCE,
+    Close,
+    Connection,
+    Exchange,
+    Filter,
+    Relay,
+    Watch,
+    on,
+)
 
 if TYPE_CHECKING:
     from krammar.proxy.server import Proxy as Proxy
     from krammar.proxy.server import ProxyError as ProxyError
 
-__all__ = ["SILENCE", "Close", "Connection", "Exchange", "Filter", "Proxy", "ProxyError", "on"]
+__all__ = [
+    "SILENCE",
+    "Close",
+    "Connection",
+    "Exchange",
+    "Filter",
+    "Proxy",
+    "ProxyError",
+    "Relay",
+    "Watch",
+    "on",
+]
 
 
 def __getattr__(name: str) -> Any:

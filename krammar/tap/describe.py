@@ -9,7 +9,7 @@ from uuid import UUID
 
 from krammar.tap.inspector import Frame
 from krammar.util.printable import escape
-from krammar.wire.message import Struct
+from krammar.wire.message import Struct, kinds_of, named
 from krammar.wire.package import Package
 from krammar.wire.reflection import fields
 
@@ -140,27 +140,24 @@ class _Walk:
             return
         if not top:
             self._topic(struct)
-        for name in struct._fields:
+        for name, is_nested in _told_fields(type(struct), top):
             value = getattr(struct, name)
-            kind: Any = type(value)
-            # Most fields are numbers and texts. isinstance with Struct is slow, because compiled classes count too.
-            if kind is list and value and _is_struct(value[0].__class__):
-                if top and name in _COUNTED:
+            if is_nested:
+                if top and name in _COUNTED and value:
                     word = _COUNTED[name]
                     self.parts.append(f"{len(value)} {word}{'' if len(value) == 1 else 's'}")
-                for element in value:
+                for element in value if type(value) is list else () if value is None else (value,):
                     if self.left <= 0:
                         break
                     self.visit(element)
             elif name == "error_code":
                 if value:
                     self.errors[value] = self.errors.get(value, 0) + 1
-            elif name == "records" and kind is bytes:
-                self.records += len(value)
-            elif _is_struct(kind):
-                self.visit(value)
-            elif top and name in _SHOWN and value not in (None, "", -1, []):
-                text = ", ".join(map(str, value)) if kind is list else str(value)
+            elif name == "records":
+                if type(value) is bytes:
+                    self.records += len(value)
+            elif value not in (None, "", -1, []):
+                text = ", ".join(map(str, value)) if type(value) is list else str(value)
                 self.parts.append(_SHOWN[name].format(shorten(text)))
 
     def _topic(self, struct: Struct) -> None:
@@ -181,8 +178,15 @@ class _Walk:
 
 
 @cache
-def _is_struct(kind: type) -> bool:
-    return issubclass(kind, Struct)
+def _told_fields(kind: type[Struct], top: bool) -> tuple[tuple[str, bool], ...]:
+    """Return the fields that say something about a message, and whether they hold structs."""
+    found = []
+    for name in kind._fields:
+        described = kinds_of(kind).get(name, ":")
+        is_nested = not described.startswith(":") and hasattr(named(kind, described), "_fields")
+        if is_nested or name in ("error_code", "records") or (top and name in _SHOWN):
+            found.append((name, is_nested))
+    return tuple(found)
 
 
 @cache

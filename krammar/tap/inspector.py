@@ -41,6 +41,9 @@ class Status(StrEnum):
     TOKEN = "token"  # not a Kafka message, but the bare bytes that follow SaslHandshake version 0
 
 
+_GOOD = (Status.OK, Status.SURPLUS, Status.TOKEN)
+
+
 @dataclass(slots=True, eq=False)
 class Frame:
     """A frame and its inspection.
@@ -83,7 +86,7 @@ class Frame:
     @property
     def is_good(self) -> bool:
         """Whether the frame was decoded and encodes to the same bytes, or is a bare SASL token."""
-        return self.status in (Status.OK, Status.SURPLUS, Status.TOKEN)
+        return self.status in _GOOD
 
 
 class _Waiting(NamedTuple):

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from krammar.tap.describe import Describer
@@ -212,4 +213,10 @@ def _moment(time_ns: int) -> datetime:
 
 
 def _clock(time_ns: int) -> str:
-    return _moment(time_ns).astimezone().strftime("%H:%M:%S.%f")
+    seconds, rest = divmod(time_ns, 1_000_000_000)
+    return f"{_clock_of(seconds)}.{rest // 1000:06}"
+
+
+@lru_cache(maxsize=16)
+def _clock_of(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%H:%M:%S")

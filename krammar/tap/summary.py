@@ -29,6 +29,13 @@ class Latencies:
         self._number += 1
         self.longest = max(latency_ns, self.longest or 0)
 
+    def merge(self, other: Latencies) -> None:
+        """Add all times of another one."""
+        self._counts.update(other._counts)
+        self._number += other._number
+        if other.longest is not None:
+            self.longest = max(other.longest, self.longest or 0)
+
     @property
     def median(self) -> int | None:
         """The lower median, rounded to three digits; None if there are no times."""
@@ -64,22 +71,39 @@ class Row:
         if not frame.is_good:
             self.bad += 1
 
+    def merge(self, other: Row) -> None:
+        """Add all frames of another row."""
+        self.requests += other.requests
+        self.responses += other.responses
+        self.request_bytes += other.request_bytes
+        self.response_bytes += other.response_bytes
+        self.bad += other.bad
+        self.latencies.merge(other.latencies)
+
 
 class Summary(Observer):
     """Counts frames; ``table`` and ``verdict`` describe the counts."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, int | None], Row] = {}
-        self.total = Row()
         self.statuses: Counter[Status] = Counter()
 
     def frame(self, frame: Frame) -> None:
         key = (frame.api, frame.version)
-        if key not in self.rows and len(self.rows) >= _MAX_ROWS:
-            key = _OTHERS
-        self.rows.setdefault(key, Row()).add(frame)
-        self.total.add(frame)
+        row = self.rows.get(key)
+        if row is None:
+            key = key if len(self.rows) < _MAX_ROWS else _OTHERS
+            row = self.rows.setdefault(key, Row())
+        row.add(frame)
         self.statuses[frame.status] += 1
+
+    @property
+    def total(self) -> Row:
+        """The sum of all rows."""
+        total = Row()
+        for row in self.rows.values():
+            total.merge(row)
+        return total
 
     @property
     def all_good(self) -> bool:
@@ -88,8 +112,8 @@ class Summary(Observer):
 
     def verdict(self) -> str:
         """Return the summary in one sentence."""
-        tokens = self.statuses[Status.TOKEN]
-        number = self.total.requests + self.total.responses - tokens
+        tokens, total = self.statuses[Status.TOKEN], self.total
+        number = total.requests + total.responses - tokens
         frames = f"{number:,} frame{'' if number == 1 else 's'}"
         if not number:
             return "no frames"

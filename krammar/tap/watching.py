@@ -22,6 +22,7 @@ from krammar.wire.package import Package
 TURN_SECONDS = 0.02
 # Bytes of frames in the queue before connections are not read.
 _MAX_QUEUED = 1 << 20
+_BY_PROXY = "by the proxy"
 # Notes of a connection on frames that were not reported.
 _MAX_NOTES = 1_000
 
@@ -108,8 +109,8 @@ class Watcher(Filter):
             watched, what = self._queue.popleft()
             if isinstance(what, Cut):
                 self._queued -= len(what.data)
-                if len(what.data) > SMALL_FRAME and not what.is_request:
-                    await asyncio.to_thread(watched.inspect, what)
+                if len(what.data) > SMALL_FRAME:
+                    await self._inspect_in_thread(watched, what)
             self._handle(watched, what)
             if self._queued <= _MAX_QUEUED // 2:
                 paused, self._paused = self._paused, []
@@ -117,13 +118,19 @@ class Watcher(Filter):
                     each.relay.pause(False)
         self._task = None
 
+    async def _inspect_in_thread(self, watched: Watched, cut: Cut) -> None:
+        try:
+            await asyncio.to_thread(watched.inspect, cut)
+        except Exception as error:  # a bug in krammar, which must not be hidden
+            self._fail(error)
+
     def _handle(self, watched: Watched, what: Cut | str) -> None:
         try:
             if isinstance(what, str):
                 watched.end(what)
             else:
                 watched.show(what)
-        except Exception as error:  # a bug in krammar, which must not be hidden
+        except Exception as error:  # as above
             self._fail(error)
 
     def _has_time(self) -> bool:
@@ -181,7 +188,10 @@ class Watched(Watch):
         for cutter in self._cutters.values():
             if (cut := cutter.end(self._watcher.now())) is not None:
                 self._watcher.take(self, cut)
-        self._watcher.take(self, self._connection.ended.replace("the proxy", "the tap", 1))
+        ended = self._connection.ended
+        if ended.startswith(_BY_PROXY):
+            ended = "by the tap" + ended.removeprefix(_BY_PROXY)
+        self._watcher.take(self, ended)
 
     def end(self, reason: str) -> None:
         """Report the end of the connection, after its frames."""
