@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import socket
 import threading
@@ -88,8 +89,9 @@ def test_one_who_watches_can_pause_a_connection() -> None:
             super().arrived(is_request, data)
             assert self.relay is not None
             if not self.paused.is_set():
-                self.paused.set()
+                self.loop = asyncio.get_running_loop()
                 self.relay.pause(True)
+                self.paused.set()
 
     watching = Pausing()
     with (
@@ -103,8 +105,8 @@ def test_one_who_watches_can_pause_a_connection() -> None:
         with pytest.raises(TimeoutError):
             client.next()
         client.socket.settimeout(PATIENCE)
-        assert watching.relay is not None and proxy._loop is not None
-        proxy._loop.call_soon_threadsafe(watching.relay.pause, False)
+        assert watching.relay is not None
+        watching.loop.call_soon_threadsafe(watching.relay.pause, False)
         client.next()
 
 

@@ -49,6 +49,7 @@ def connector_jars() -> str:
 
 @pytest.fixture(scope="session")
 def spark(connector_jars: str) -> Iterator[SparkSession]:
+    """A session with Spark's own Kafka connector."""
     pyspark_sql = pytest.importorskip("pyspark.sql", reason="PySpark is not installed")
     # Otherwise Spark's workers run the python3 on the PATH.
     os.environ["PYSPARK_PYTHON"] = sys.executable
