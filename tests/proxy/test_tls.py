@@ -148,11 +148,12 @@ def test_a_certificate_without_a_rule_is_refused(
     files: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     rules = files.ask | {"ssl.principal.mapping.rules": "RULE:^CN=nobody$/x/"}
+    own = files.own | {"default.api.timeout.ms": "2000", "request.timeout.ms": "2000"}
     with (
         KafkaBroker.start() as broker,
         Proxy.start(broker.bootstrap_servers, clients=rules) as proxy,
         pytest.raises((TransportError, UnreachableError)),
-        connect({"bootstrap.servers": proxy.bootstrap_servers, **files.own}) as client,
+        connect({"bootstrap.servers": proxy.bootstrap_servers, **own}) as client,
     ):
         client.topics()
     assert "no mapping rule matches CN=alice," in caplog.text

@@ -406,9 +406,11 @@ CRASHING = """
 import sys
 from kafka import KafkaConsumer
 source = KafkaConsumer(
-    "t", bootstrap_servers=sys.argv[1], group_id="g", session_timeout_ms=3000,
+    bootstrap_servers=sys.argv[1], group_id="g", session_timeout_ms=3000,
     heartbeat_interval_ms=50, max_poll_interval_ms=5000, enable_auto_commit=False,
 )
+source.partitions_for_topic("t")  # as in consumer()
+source.subscribe(["t"])
 while True:
     source.poll(1000)
 """
@@ -426,7 +428,8 @@ def test_a_member_that_crashes_is_replaced(kafka_broker: Broker, admin: KafkaAdm
         )
         stack.callback(crashing.wait)
         stack.callback(crashing.kill)
-        group.wait(lambda: group.sizes() == [2, 2])
+        group.wait(lambda: group.sizes() == [2, 2] or crashing.poll() is not None)
+        assert crashing.poll() is None
         crashing.kill()
         crashing.wait(PATIENCE)
         group.wait(lambda: group.sizes() == [3, 3])
