@@ -14,9 +14,8 @@ from kafka_wire import ErrorCode, HeartbeatRequest
 from krammar.faults import Faults
 from krammar.faults.errors import CODES
 from krammar.faults.file import FaultsFileError, read_rules
-from krammar.faults.rules import Limits
-from krammar.faults.steps import Fate
-from tests.faults.support import exchange
+from krammar.faults.limits import Limits
+from tests.faults.support import Talk, exchange
 
 
 def read(folder: Path, text: str, protocol: object = kafka_wire) -> Faults:
@@ -113,9 +112,8 @@ def test_a_file_has_all_that_the_methods_have(tmp_path: Path) -> None:
     assert limits(faults, 0).times == 3 and limits(faults, 1).times == 1
     third = limits(faults, 2)
     assert third.after is rules[0] and third.probability == 0.5 and third.every == 2
-    year = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
-    assert third.absolute and third.between == (year, year + 366 * 86_400)
-    assert limits(faults, 3).nth == 4 and limits(faults, 3).between == (1, 2.5)
+    assert third.between == [datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC)]
+    assert limits(faults, 3).nth == 4 and limits(faults, 3).between == [1, 2.5]
 
 
 def test_a_rule_of_a_file_acts(tmp_path: Path) -> None:
@@ -124,9 +122,9 @@ def test_a_rule_of_a_file_acts(tmp_path: Path) -> None:
         api = "Heartbeat"
         answer = "REBALANCE_IN_PROGRESS"
     """
-    verdict = read(tmp_path, text).talk().request(exchange(HeartbeatRequest(), 4))
-    assert verdict is not None and verdict.fate is Fate.ANSWER
-    assert verdict.answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    verdict = Talk(read(tmp_path, text)).request(exchange(HeartbeatRequest(), 4))
+    assert verdict is not None and verdict.outcome is not None
+    assert verdict.outcome.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 # (text, the diagnostics without the path)
@@ -500,9 +498,9 @@ def test_names_come_from_the_protocol(tmp_path: Path) -> None:
             )
         ]
     )
-    verdict = faults.talk().request(exchange(request, 3))
-    assert verdict is not None and verdict.fate is Fate.ANSWER
-    (partition,) = verdict.answer.topics[0].partitions
+    verdict = Talk(faults).request(exchange(request, 3))
+    assert verdict is not None and verdict.outcome is not None
+    (partition,) = verdict.outcome.topics[0].partitions
     assert (partition.index, partition.error_code) == (2, 56)
     with pytest.raises(FaultsFileError, match='ErrorCode: "NOT_LEADER_OR_FOLLOWER" does not exist'):
         read(tmp_path, text.replace("KAFKA_STORAGE_ERROR", "NOT_LEADER_OR_FOLLOWER"), wafka_wire)
