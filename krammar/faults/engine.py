@@ -14,7 +14,7 @@ from typing import Any
 
 from krammar.faults.action import Occasion
 from krammar.faults.answers import Selection
-from krammar.faults.declared import declared, is_of, kinds_in_words
+from krammar.faults.declared import declared, several
 from krammar.faults.errors import FaultError, FaultNotFired
 from krammar.faults.event import Event
 from krammar.faults.names import LearnedNames
@@ -130,10 +130,12 @@ class Faults(Filter):
             "partition": partition,
             "group": group,
             "transactional_id": transactional_id,
+            "where": where,
         }
-        given = {key: _several(key, v) for key, v in selected.items() if v is not None}
+        kinds = declared(Faults.on)
+        given = {key: several(key, v, kinds[key]) for key, v in selected.items() if v is not None}
         client = {key: given.pop(key) for key in CLIENTS if key in given}
-        conditions = () if where is None else _several("where", where)
+        conditions = given.pop("where", ())
         targets = Targets(self.schema, apis, versions, Selection(given), conditions)
         with self._changed:
             rule = Rule(
@@ -334,14 +336,3 @@ class Faults(Filter):
             for action in actions:
                 if action.acts_on_request(target):
                     action.act(target, occasion)
-
-
-def _several(key: str, value: Any) -> tuple[Any, ...]:
-    """Return one value or several as a tuple. Raises FaultError for values of another kind."""
-    kinds = declared(Faults.on)[key].kinds[:1]
-    is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
-    values = tuple(value) if is_list else (value,)
-    for each in values:
-        if not is_of(each, kinds):
-            raise FaultError(f"{each!r} is not {kinds_in_words(kinds)}", word=str(each), key=key)
-    return values

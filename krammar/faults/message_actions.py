@@ -64,7 +64,7 @@ class Change(Action):
             target.value_at(self._path, self.value)
 
     def fits(self, target: Target, occasion: Occasion, message: Any) -> bool:
-        return any(True for _ in self._path.owners(message))
+        return bool(self._path.owners(message))
 
     def act(self, target: Target, occasion: Occasion) -> None:
         value = self.value(occasion.received) if callable(self.value) else self.value

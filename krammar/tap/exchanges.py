@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from krammar.tap.describe import Describer, Description
-from krammar.tap.inspector import MAX_WAITING, Frame
+from krammar.tap.frame import Frame
+from krammar.tap.inspector import MAX_WAITING
 from krammar.tap.observer import Observer
 from krammar.util.printable import escape
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from krammar.tap.describe import Describer
 from krammar.tap.exchanges import EVERYTHING, Exchange, Exchanges, Filter, State
-from krammar.tap.inspector import Frame, Status
+from krammar.tap.frame import Frame, Status
 from krammar.tap.observer import Observer
 
 Write = Callable[[str], None]

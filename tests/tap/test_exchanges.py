@@ -16,7 +16,8 @@ from kafka_wire import HeartbeatRequest, HeartbeatResponse, MetadataRequest
 
 from krammar.tap.describe import Describer
 from krammar.tap.exchanges import Exchange, Exchanges, Filter, Selected, State
-from krammar.tap.inspector import MAX_WAITING, Frame
+from krammar.tap.frame import Frame
+from krammar.tap.inspector import MAX_WAITING
 from krammar.tap.listing import ExchangeListing
 from krammar.wire.package import package_of
 from tests.tap.support import Recorder, inspector

@@ -16,7 +16,7 @@ from kafka_wire import MetadataResponse, SaslAuthenticateRequest, SaslAuthentica
 from krammar.tap.capture import CaptureError, CaptureWriter
 from krammar.tap.exchanges import EVERYTHING, Filter
 from krammar.tap.export import write_html
-from krammar.tap.inspector import Frame
+from krammar.tap.frame import Frame
 from krammar.tap.page import block, page, parts
 from tests.support.waiting import PATIENCE
 from tests.tap.support import inspector, invoke

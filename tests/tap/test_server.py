@@ -26,7 +26,7 @@ from krammar.tap import server as server_module
 from krammar.tap.describe import Describer
 from krammar.tap.exchanges import Exchanges
 from krammar.tap.feed import Feed
-from krammar.tap.inspector import Frame
+from krammar.tap.frame import Frame
 from krammar.tap.proxy import TapError
 from krammar.tap.server import PageServer
 from krammar.wire.package import package_of
