@@ -39,7 +39,7 @@ from krammar.compiler.steps import (
 )
 
 
-def build(struct: ir.Struct, version: int, flexible: bool | None = None) -> StructLayout:
+def build_layout(struct: ir.Struct, version: int, flexible: bool | None = None) -> StructLayout:
     """Build the layout of ``struct`` at ``version``.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 from krammar.faults.declared import Values, declared
 from krammar.faults.errors import FaultError, unknown
 from krammar.faults.paths import TopicNames
-from krammar.faults.steps import Delivery
+from krammar.faults.steps import ResponseDelivery
 from krammar.faults.targets import Target, Targets
 from krammar.proxy.interface import Exchange
 
@@ -35,7 +35,7 @@ class Occasion:
 
     exchange: Exchange
     names: TopicNames
-    delivery: Delivery
+    delivery: ResponseDelivery
     received: Any
     request: Any
     outcome: Any = None

@@ -14,7 +14,7 @@ from typing import Any
 
 from krammar.faults.errors import FaultError
 from krammar.faults.paths import TopicNames
-from krammar.faults.shape import SELECTED, Branch, Place, Shape, error_places
+from krammar.faults.shape import SELECTED, Container, Place, Shape, error_places
 from krammar.wire.message import kinds_of, named
 
 Subject = dict[str, Any]
@@ -103,7 +103,7 @@ def _of(struct: Any, shape: Shape, outer: Subject) -> Subject:
     return _keyed(subject)
 
 
-def _in(branch: Branch, element: Any, outer: Subject) -> Subject:
+def _in(branch: Container, element: Any, outer: Subject) -> Subject:
     """Return the subject of an element of an array, without what is inside of it."""
     if branch.shape is None:
         return _keyed({**outer, branch.role: element})

@@ -21,7 +21,7 @@ from krammar.faults.names import LearnedNames
 from krammar.faults.paths import TopicNames
 from krammar.faults.rules import CLIENTS, Rule
 from krammar.faults.shape import Schema
-from krammar.faults.steps import Delivery
+from krammar.faults.steps import ResponseDelivery
 from krammar.faults.targets import Target, Targets
 from krammar.proxy.interface import (
     Close,
@@ -223,7 +223,7 @@ class Faults(Filter):
     def on_request(self, request: Any, exchange: Exchange) -> Any:
         """Apply the rules to a request."""
         held = exchange.connection.state.setdefault(self, [])
-        occasion = Occasion(exchange, self._names, Delivery(held), request, request)
+        occasion = Occasion(exchange, self._names, ResponseDelivery(held), request, request)
         exchange.state[self] = occasion
         with self._changed:
             for rule in self._rules:

@@ -10,12 +10,12 @@ from krammar.faults.action import Action, Occasion
 from krammar.faults.answers import structs
 from krammar.faults.batches import corrupt
 from krammar.faults.errors import FaultError, unknown
-from krammar.faults.paths import Path, Step
+from krammar.faults.paths import Path, PathStep
 from krammar.faults.targets import Target, Targets
 from krammar.faults.versions import range_of
 
 _API_VERSIONS = "ApiVersions"
-_THROTTLE = Path("throttle_time_ms", "response", (Step("throttle_time_ms", None),))
+_THROTTLE = Path("throttle_time_ms", "response", (PathStep("throttle_time_ms", None),))
 
 
 @dataclass(eq=False)

@@ -35,7 +35,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """A field, and for an array the index of an element; -1 means every element."""
 
     name: str
@@ -56,7 +56,7 @@ class Path:
 
     text: str
     side: str
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
 
     @classmethod
     def parse(cls, text: str) -> Path:
@@ -74,7 +74,7 @@ class Path:
                     code="F101",
                     word=part,
                 )
-            steps.append(Step(found["name"], _index(found["index"])))
+            steps.append(PathStep(found["name"], _index(found["index"])))
         return cls(text, side, tuple(steps))
 
     def type_in(self, layout: Layout) -> Type | None:

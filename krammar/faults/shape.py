@@ -35,7 +35,7 @@ SELECTED = ("topic", "topic_id", "partition", "group", "transactional_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class Container:
     """A field that holds a struct or an array. ``shape`` is None for an array of plain values, whose
     elements have ``role``."""
 
@@ -62,7 +62,7 @@ class Shape:
 
     layout: Layout
     plain: tuple[tuple[str, str], ...]
-    branches: tuple[Branch, ...]
+    branches: tuple[Container, ...]
     errors: tuple[str, ...]
     records: tuple[str, ...]
 
@@ -92,7 +92,7 @@ class Place:
     ``roles`` are the roles of the structs on the way, without the message's own.
     """
 
-    branches: tuple[Branch, ...]
+    branches: tuple[Container, ...]
     attribute: str
     roles: frozenset[str]
 
@@ -168,9 +168,9 @@ def _shape(layout: Layout) -> Shape:
         while isinstance(kind, Array):
             kind, is_array = kind.element, True
         if isinstance(kind, Nested):
-            branches.append(Branch(field.name, is_array, _shape(kind.layout), ""))
+            branches.append(Container(field.name, is_array, _shape(kind.layout), ""))
         elif is_array:
-            branches.append(Branch(field.name, True, None, _role(field)))
+            branches.append(Container(field.name, True, None, _role(field)))
         elif isinstance(kind, Scalar) and kind.enum == ERROR_CODE:
             errors.append(field.name)
         elif isinstance(kind, Text) and kind.records:
@@ -189,7 +189,7 @@ def error_places(shape: Shape) -> list[Place]:
     """Return where a message can hold an error code, outermost first."""
     found: list[Place] = []
 
-    def visit(shape: Shape, branches: tuple[Branch, ...], roles: frozenset[str]) -> None:
+    def visit(shape: Shape, branches: tuple[Container, ...], roles: frozenset[str]) -> None:
         for name in shape.errors:
             found.append(Place(branches, name, roles))
         for branch in shape.branches:

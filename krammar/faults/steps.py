@@ -30,17 +30,17 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
-    """Close the connection, after what was sent before, or with a reset."""
+class Disconnect:
+    """Disconnect the connection, after what was sent before, or with a reset."""
 
     reset: bool = False
 
 
-StepTo = Wait | Send | Hold | Close
+StepTo = Wait | Send | Hold | Disconnect
 
 
 @dataclass(slots=True)
-class Delivery:
+class ResponseDelivery:
     """How a response reaches the client, as rules have decided. ``held`` are frames of the connection that wait
     for its next response, oldest first."""
 
@@ -59,7 +59,7 @@ class Delivery:
             frame = transform(frame)
         steps: list[StepTo] = [Wait(self.delay_ms / 1000)] if self.delay_ms else []
         if self.drop:
-            return [*steps, Close(self.reset)]
+            return [*steps, Disconnect(self.reset)]
         if self.cut_at is not None:
             size = self.cut_at if self.cut_at >= 1 else len(frame) * self.cut_at
             frame = frame[: max(1, min(int(size), len(frame) - 1))]
@@ -72,7 +72,7 @@ class Delivery:
                 steps.append(Wait(pause / 1000))
             steps.append(Send(frame[begin : begin + size]))
         if self.cut_at is not None:
-            return [*steps, Close(self.reset)]
+            return [*steps, Disconnect(self.reset)]
         return [*steps, *map(Send, self._release())]
 
     def _release(self) -> list[bytes]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from krammar.faults.answers import Selection
 from krammar.faults.errors import FaultError, blaming, unknown
-from krammar.faults.paths import Condition, Path, Step, value_of
+from krammar.faults.paths import Condition, Path, PathStep, value_of
 from krammar.faults.shape import Schema, Shape
 from krammar.faults.versions import in_words, range_of, spell
 from krammar.wire.layout import Type
@@ -188,7 +188,7 @@ class Targets:
                 target.type_at(path)
             except FaultError:
                 # A topic that the version names by its id has a name nevertheless.
-                by_id = Path(path.text, path.side, (*path.steps[:-1], Step("topic_id", None)))
+                by_id = Path(path.text, path.side, (*path.steps[:-1], PathStep("topic_id", None)))
                 if path.steps[-1].name in ("name", "topic"):
                     target.type_at(by_id)
                     return

@@ -235,7 +235,7 @@ class Inspector:
     def _compare(self, frame: Frame) -> None:
         """Encode header and body, and compare the bytes."""
         try:
-            again = encode(self._package, frame) + frame.rest
+            again = encoded_frame(self._package, frame) + frame.rest
         except EncodeError as error:
             frame.status = Status.MISMATCH
             frame.error, frame.path = f"the message cannot be encoded: {error}", error.path
@@ -275,7 +275,7 @@ class Inspector:
         return _path(body.trace(data), offset - end).removeprefix(".")
 
 
-def encode(package: Package, frame: Frame) -> bytes:
+def encoded_frame(package: Package, frame: Frame) -> bytes:
     """Encode a frame's header and message, without length prefix. Raises EncodeError."""
     assert frame.api_key is not None
     versions = package.header_versions(frame.api_key, frame.body_version)

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 from krammar.proxy.addresses import Address
 from krammar.tap.details import details
 from krammar.tap.feed import Feed
-from krammar.tap.page import POLICY, page
+from krammar.tap.page import POLICY, page_html
 from krammar.tap.proxy import TapError
 from krammar.util.sockets import why
 
@@ -117,7 +117,7 @@ class PageServer:
                 body, kind = await self._details(query), _JSON
             elif path == "/":
                 config = {"live": True, "source": self._title}
-                body, kind = page(config).encode(), _HTML
+                body, kind = page_html(config).encode(), _HTML
             else:
                 raise _Refused(HTTPStatus.NOT_FOUND, "this address does not exist")
             status = HTTPStatus.OK
@@ -182,7 +182,7 @@ class PageServer:
             raise _Refused(HTTPStatus.NOT_FOUND, "the tap does not store this exchange any more")
         # In a thread: a response with ten thousand partitions takes a second.
         return await asyncio.to_thread(
-            lambda: to_json([details(self._feed.package, frame) for frame in frames])
+            lambda: _json_bytes([details(self._feed.package, frame) for frame in frames])
         )
 
     async def _events(self, writer: asyncio.StreamWriter, cursor: int) -> None:
@@ -191,7 +191,7 @@ class PageServer:
         while True:
             if self._feed.changes > cursor:
                 batch, cursor = self._feed.batch(cursor, _BATCH)
-                writer.write(b"id: %d\ndata: %s\n\n" % (cursor, to_json(batch)))
+                writer.write(b"id: %d\ndata: %s\n\n" % (cursor, _json_bytes(batch)))
                 quiet = 0.0
             elif quiet >= _HEARTBEAT:
                 writer.write(b": still here\n\n")  # a write finds out whether the page has gone
@@ -205,7 +205,7 @@ class PageServer:
                 await asyncio.sleep(_INTERVAL / 10)
 
 
-def to_json(value: Any) -> bytes:
+def _json_bytes(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 

@@ -28,7 +28,7 @@ from kafka_wire import (
 
 from krammar.faults import FaultError, FaultNotFired, Rule
 from krammar.faults.shape import error_places
-from krammar.faults.steps import Close, Hold, Send, Wait
+from krammar.faults.steps import Disconnect, Hold, Send, Wait
 from krammar.proxy.interface import Silence
 from krammar.wire.batches import Record, encode_batch, read_headers
 from tests.faults.support import PACKAGE, Talk, engine, exchange, filled
@@ -307,10 +307,10 @@ def test_the_steps_of_a_delivery() -> None:
         return faults.on("Heartbeat")
 
     assert steps(on().delay(250)) == [Wait(0.25), Send(frame)]
-    assert steps(on().delay(250).drop("after")) == [Wait(0.25), Close()]
-    assert steps(on().drop("middle")) == [Send(frame[:12]), Close()]
-    assert steps(on().drop("middle", at=5)) == [Send(frame[:5]), Close()]
-    assert steps(on().drop("middle", at=500)) == [Send(frame[:23]), Close()]
+    assert steps(on().delay(250).drop("after")) == [Wait(0.25), Disconnect()]
+    assert steps(on().drop("middle")) == [Send(frame[:12]), Disconnect()]
+    assert steps(on().drop("middle", at=5)) == [Send(frame[:5]), Disconnect()]
+    assert steps(on().drop("middle", at=500)) == [Send(frame[:23]), Disconnect()]
     assert steps(on().trickle(10, every_ms=3)) == [
         Send(frame[:10]),
         Wait(0.003),
