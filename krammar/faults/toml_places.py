@@ -33,8 +33,8 @@ def find(text: str, way: Way) -> tuple[Span, Span]:
             continue
         word = rf"""(?:"{re.escape(name)}"|'{re.escape(name)}'|{re.escape(name)})"""
         tables = list(re.finditer(rf"^[ \t]*(\[+[ \t]*{word}[ \t]*\]+)", text, re.MULTILINE))
-        if not number and tables:
-            index = way[1] if len(way) > 1 and isinstance(way[1], int) else 0
+        index = way[1] if len(way) > 1 and isinstance(way[1], int) else 0
+        if not number and index < len(tables):
             key = value = Span(*tables[index].span(1))
             begin, end = key.end, (*(each.start() for each in tables), len(text))[index + 1]
             continue

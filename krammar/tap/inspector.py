@@ -20,6 +20,7 @@ from krammar.wire.errors import (
 from krammar.wire.framing import LARGEST_FRAME, PREFIX, FrameError, frame_size
 from krammar.wire.layout import Node
 from krammar.wire.package import Package
+from krammar.wire.tracing import trace_frame
 
 PRODUCE = 0
 SASL_HANDSHAKE = 17
@@ -262,17 +263,17 @@ class Inspector:
 
     def _path_at(self, frame: Frame, offset: int) -> str:
         """Return the path of the field that contains the byte at ``offset``."""
-        package = self._package
         assert frame.api_key is not None
-        versions = package.header_versions(frame.api_key, frame.body_version)
-        version = versions.request if frame.is_request else versions.response
-        header = package.layout(type(frame.header), version)
-        _, end = header.read_from(frame.data, 0)
-        if offset < end:
-            return "header" + _path(header.trace(frame.data[:end]), offset)
-        body = package.layout(type(frame.message), frame.body_version)
-        data = frame.data[end : len(frame.data) - len(frame.rest)]
-        return _path(body.trace(data), offset - end).removeprefix(".")
+        header, body = trace_frame(
+            self._package,
+            frame.data,
+            frame.api_key,
+            frame.body_version,
+            is_request=frame.is_request,
+        ).parts
+        if offset < header.node.end:
+            return "header" + _path(header.node, offset)
+        return _path(body.node, offset).removeprefix(".")
 
 
 def encoded_frame(package: Package, frame: Frame) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
@@ -480,6 +481,31 @@ def test_a_text_in_an_array_that_ends_with_a_quote(tmp_path: Path) -> None:
     where = """where = [\"\"\"topic_data[*].name == "orders\"\"\"\"]"""
     faults = read(tmp_path, f'[[fault]]\napi = "Produce"\n{where}\ndrop = "before"\n')
     assert len(faults.rules) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('fault = [{ api = "Produce", drop = "befor" }]', ":1:37: error F301: drop cannot be"),
+        ('[["fa\\u0075lt"]]\napi = "Produce"\ndrop = "befor"', ":1:1: error F301: drop cannot be"),
+        (
+            '[[fault]]\napi = "Produce"\n[fault.chnge]\nacks = 1',
+            ':3:8: error F201: the key "chnge"',
+        ),
+        (
+            '[[fault]]\n# drop = "befor"\n\'drop\' = "befor" # when',
+            ":3:11: error F301: drop cannot",
+        ),
+        (
+            '[[fault]]\nanswer.code = "NONEX"\nanswer.at = "x"',
+            ':2:16: error F201: ErrorCode: "NONEX"',
+        ),
+    ],
+)
+def test_other_forms_of_keys_and_tables(tmp_path: Path, text: str, place: str) -> None:
+    """An error has its place in them too, or the first one of the file."""
+    with pytest.raises(FaultsFileError, match=re.escape(place)):
+        read(tmp_path, text)
 
 
 def test_names_come_from_the_protocol(tmp_path: Path) -> None:
