@@ -101,7 +101,7 @@ def import_(
     """
     from krammar.compiler.importer import import_schemas
     from krammar.compiler.kafka_facts import KAFKA_ENUMS
-    from krammar.compiler.schemas import SchemaError
+    from krammar.compiler.schemas import ImportSchemaError
 
     texts = [path for path in source if path.is_file()]
     if texts and len(texts) < len(source):
@@ -123,7 +123,7 @@ def import_(
                 result = import_schemas(
                     source, docs=docs, enums=KAFKA_ENUMS if enums else None, releases=release
                 )
-        except SchemaError as error:
+        except ImportSchemaError as error:
             click.echo(str(error), err=True)
             sys.exit(1)
         for warning in result.warnings:

@@ -83,7 +83,7 @@ class RecordPartDecoder:
             return Undecodable(data, "the key does not say which class the value has")
         try:
             version = self._version if cls is self._cls else None
-            return classes.decode(cls, data, version).to_dict()
+            return classes.decode_as(cls, data, version).to_dict()
         except WireError as error:
             text = one_line(error)
             named = text.startswith(cls.__name__)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from krammar.client.cluster import Cluster
@@ -13,6 +12,7 @@ from krammar.client.fetch import Reader
 from krammar.client.metadata import Node, Topic, TopicPartition
 from krammar.client.offsets import At, OffsetAt, list_offsets
 from krammar.client.settings import Settings
+from krammar.util.closing import Closing
 from krammar.wire.batches import Record
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Partitions = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 
 
-class Client:
+class Client(Closing):
     """A blocking client of a cluster.
 
     ```python
@@ -87,17 +87,6 @@ class Client:
     def close(self) -> None:
         """Close all connections of the client. Producers have their own connections; close them first."""
         self.cluster.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # Topics and brokers.
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from typing import Self
 
 import wafka_wire
 from wafka_wire import ErrorCode, ProduceRequest, ProduceResponse
 
 from krammar.client.errors import ClientError, DeadlineError, ProtocolError, TransportError
+from krammar.util.closing import Closing
 from krammar.util.sockets import why
 from krammar.wire.connection import ClientConnection, ConnectionClosed, ResponseReceived
 from krammar.wire.errors import WireError
@@ -44,7 +44,7 @@ class WafkaError(ClientError):
         self.retriable = self.code.retriable
 
 
-class WafkaClient:
+class WafkaClient(Closing):
     """A connection to a server.
 
     Args:
@@ -66,12 +66,6 @@ class WafkaClient:
             self._socket = socket.create_connection((host, port), timeout_ms / 1000)
         except (OSError, UnicodeError) as error:
             raise TransportError(self._address, why(error)) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection."""

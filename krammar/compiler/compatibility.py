@@ -91,7 +91,7 @@ class _Comparison:
         shared = self._versions(old, new)
         found: dict[Fault | IgnorableAdded, list[int]] = {}
         for version in shared:
-            before, after = layout.build(old, version), layout.build(new, version)
+            before, after = layout.build_layout(old, version), layout.build_layout(new, version)
             for each in differences(before, after, name):
                 found.setdefault(each, []).append(version)
         for each, versions in found.items():

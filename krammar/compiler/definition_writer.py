@@ -8,7 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from krammar.compiler.names import singular
-from krammar.compiler.schemas import Range, Schema, SchemaError, SchemaField, intersect
+from krammar.compiler.schemas import ImportSchemaError, MessageSchema, Range, SchemaField, intersect
 
 _WIDTH = 100
 # Types that can be enums.
@@ -16,7 +16,7 @@ _INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint16", "uint32"})
 
 
 def write_definitions(
-    schemas: Sequence[Schema],
+    schemas: Sequence[MessageSchema],
     warnings: list[str],
     *,
     docs: bool = False,
@@ -29,7 +29,7 @@ def write_definitions(
         enums: see ``importer.import_schemas``.
 
     Raises:
-        SchemaError: definitions cannot express a schema.
+        ImportSchemaError: definitions cannot express a schema.
     """
     return _Writer(schemas, warnings, docs, enums or {}).write()
 
@@ -37,7 +37,7 @@ def write_definitions(
 class _Writer:
     def __init__(
         self,
-        schemas: Sequence[Schema],
+        schemas: Sequence[MessageSchema],
         warnings: list[str],
         docs: bool,
         enums: Mapping[str, str],
@@ -53,7 +53,7 @@ class _Writer:
         for schema in self.schemas:
             for name in self._used_commons(schema):
                 self.commons[schema.name, name] = self._unique(_common_name(schema, name))
-        files: dict[str, list[Schema]] = {}
+        files: dict[str, list[MessageSchema]] = {}
         for schema in self.schemas:
             files.setdefault(f"{schema.file}.krm", []).append(schema)
         return {name: self._file(files[name]) for name in sorted(files)}
@@ -65,7 +65,7 @@ class _Writer:
         self.names.add(candidate)
         return candidate
 
-    def _used_commons(self, schema: Schema) -> dict[str, Range]:
+    def _used_commons(self, schema: MessageSchema) -> dict[str, Range]:
         """Shared structs that need a name, with the versions in which they are used.
 
         Structs that are only written in place need no name.
@@ -89,7 +89,7 @@ class _Writer:
             todo += [(child, versions) for child in inner]
         return {name: used[name] for name in schema.commons if name in used}
 
-    def _file(self, schemas: list[Schema]) -> str:
+    def _file(self, schemas: list[MessageSchema]) -> str:
         blocks = []
         order = sorted(schemas, key=_file_order)
         if order[0].release:
@@ -103,7 +103,7 @@ class _Writer:
                 blocks.append([header, *body])
         return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
-    def _struct(self, schema: Schema) -> list[str]:
+    def _struct(self, schema: MessageSchema) -> list[str]:
         low, high = schema.span
         fields = schema.fields
         modifiers: list[str] = []
@@ -135,7 +135,7 @@ class _Writer:
         body = self._fields(schema, fields, schema.span, schema.name, 1)
         return [header, *lines, *body]
 
-    def _not_version(self, schema: Schema, item: SchemaField) -> SchemaField:
+    def _not_version(self, schema: MessageSchema, item: SchemaField) -> SchemaField:
         """Rename a field `Version`, because the field that is not in the JSON has this name."""
         if item.name != "Version":
             return item
@@ -144,7 +144,7 @@ class _Writer:
 
     def _fields(
         self,
-        schema: Schema,
+        schema: MessageSchema,
         fields: list[SchemaField],
         bound: Range,
         path: str,
@@ -176,7 +176,7 @@ class _Writer:
                 lines += self._fields(schema, inner, versions, here, depth + 1)
         return lines
 
-    def _hint(self, item: SchemaField, schema: Schema) -> str:
+    def _hint(self, item: SchemaField, schema: MessageSchema) -> str:
         """The hint that a field with an anonymous struct needs; empty if its own name gives the class."""
         usual = singular(item.name)
         wanted = _short_name(schema, item.struct) or usual
@@ -186,7 +186,9 @@ class _Writer:
         self.names.add(f"{schema.name}.{hint}")
         return "" if hint == usual else hint
 
-    def _annotation(self, item: SchemaField, versions: Range, bound: Range, schema: Schema) -> str:
+    def _annotation(
+        self, item: SchemaField, versions: Range, bound: Range, schema: MessageSchema
+    ) -> str:
         parts = []
         if versions != bound:
             low, high = versions
@@ -202,7 +204,7 @@ class _Writer:
         return f" // {', '.join(parts)}" if parts else ""
 
     def _type(
-        self, schema: Schema, item: SchemaField, path: str, versions: Range, hint: str
+        self, schema: MessageSchema, item: SchemaField, path: str, versions: Range, hint: str
     ) -> str:
         since = self._nullable_since(schema, item, path, versions)
         default = f"({item.default})" if item.default is not None else ""
@@ -221,31 +223,31 @@ class _Writer:
             return f"nullable{name}{hint}{absent}" if since is not None else f"{name}{hint}"
         return f"{name}{default}" if since is None else f"nullable-{name}{since}{default}"
 
-    def _enum(self, schema: Schema, item: SchemaField, path: str) -> str:
+    def _enum(self, schema: MessageSchema, item: SchemaField, path: str) -> str:
         for pattern, enum, integer in self.enums:
             if item.type in _INTEGERS and fnmatchcase(path, pattern):
                 if integer == item.type:
                     return f"enum-{enum}"
                 message = f"{path} has type {item.type}, but {enum} has type {integer}"
-                raise SchemaError(schema.path, item.line, message)
+                raise ImportSchemaError(schema.path, item.line, message)
         return ""
 
     def _nullable_since(
-        self, schema: Schema, item: SchemaField, path: str, versions: Range
+        self, schema: MessageSchema, item: SchemaField, path: str, versions: Range
     ) -> str | None:
         """``-v7+`` if the field is nullable from version 7, empty if always, None if never."""
         null = intersect(item.nullable, versions)
         if null is None:
             return None
         if not item.array and item.type not in {"", "string", "bytes", "records"}:
-            raise SchemaError(
+            raise ImportSchemaError(
                 schema.path, item.line, f"{path}: the type {item.type} cannot be nullable"
             )
         if null == versions:
             return ""
         if not item.array and not item.type:
             message = f"{path}: a struct cannot be nullable in some of its versions only"
-            raise SchemaError(schema.path, item.line, message)
+            raise ImportSchemaError(schema.path, item.line, message)
         if null[1] == versions[1]:
             return f"-v{null[0]}+"
         self.warnings.append(
@@ -254,7 +256,7 @@ class _Writer:
         return ""
 
 
-def _follows(schemas: list[Schema]) -> list[str]:
+def _follows(schemas: list[MessageSchema]) -> list[str]:
     """The comment with the Kafka releases that the definitions of a file follow."""
     newest = schemas[0].release
     others: dict[str, list[str]] = {}
@@ -274,7 +276,7 @@ def _follows(schemas: list[Schema]) -> list[str]:
     return [f"// {line}" for line in textwrap.wrap(f"{text}.", _WIDTH - 3)]
 
 
-def _is_version(item: SchemaField, schema: Schema) -> bool:
+def _is_version(item: SchemaField, schema: MessageSchema) -> bool:
     return (item.name, item.type, item.array) == ("Version", "int16", False) and (
         item.versions == schema.versions
     )
@@ -285,17 +287,17 @@ def _in_place(item: SchemaField) -> bool:
     return item.common is not None and not item.array and item.nullable is not None
 
 
-def _common_name(schema: Schema, name: str) -> str:
+def _common_name(schema: MessageSchema, name: str) -> str:
     return f"{schema.name}.{_short_name(schema, name)}"
 
 
-def _short_name(schema: Schema, name: str) -> str:
+def _short_name(schema: MessageSchema, name: str) -> str:
     """The name of a struct in a schema, without the message's own name as prefix."""
     short = name.removeprefix(schema.name)
     return short if short[:1].isupper() else name
 
 
-def _file_order(schema: Schema) -> tuple[object, ...]:
+def _file_order(schema: MessageSchema) -> tuple[object, ...]:
     """Sort a response after its request, a value after its key, and records by their numbers."""
     if schema.kind in {"request", "response", "header"}:
         return (schema.base, schema.kind == "response" or schema.name.endswith("Response"))

@@ -13,7 +13,7 @@ from krammar.compiler.definition_writer import write_definitions
 from krammar.compiler.kafka_facts import add_facts
 from krammar.compiler.schema_merging import group_schemas, merge_schemas
 from krammar.compiler.schema_reader import SchemaReader, pair_up_old_records
-from krammar.compiler.schemas import ImportResult, Schema, SchemaError
+from krammar.compiler.schemas import ImportResult, ImportSchemaError, MessageSchema
 
 
 def import_schemas(
@@ -36,33 +36,33 @@ def import_schemas(
             each file names them.
 
     Raises:
-        SchemaError: a folder does not exist, or schemas are invalid or contradict each other. It contains
+        ImportSchemaError: a folder does not exist, or schemas are invalid or contradict each other. It contains
             all problems.
     """
-    problems: list[SchemaError] = []
+    problems: list[ImportSchemaError] = []
     warnings: list[str] = []
-    schemas: list[Schema] = []
+    schemas: list[MessageSchema] = []
     if releases and len(releases) != len(folders):
         raise ValueError("give one release for each folder")
     for folder, release in zip(folders, releases or [""] * len(folders), strict=True):
         if not folder.is_dir():
-            problems.append(SchemaError(folder, 0, "is not a folder"))
+            problems.append(ImportSchemaError(folder, 0, "is not a folder"))
             continue
         paths = sorted(folder.rglob("*.json"))
         if not paths:
-            problems.append(SchemaError(folder, 0, "the folder contains no *.json files"))
+            problems.append(ImportSchemaError(folder, 0, "the folder contains no *.json files"))
         read = []
         for path in paths:
             try:
                 read.append(SchemaReader(path, release).read())
-            except SchemaError as error:
+            except ImportSchemaError as error:
                 problems += error.each()
         schemas += pair_up_old_records(read)
     merged = []
     for group in group_schemas(schemas):
         try:
             merged.append(merge_schemas(group, warnings))
-        except SchemaError as error:
+        except ImportSchemaError as error:
             problems.append(error)
     known = [schema for schema in merged if schema is not None]
     problems += _unpaired(known)
@@ -71,16 +71,16 @@ def import_schemas(
             for schema in known:
                 add_facts(schema)
             files = write_definitions(known, warnings, docs=docs, enums=enums)
-        except SchemaError as error:
+        except ImportSchemaError as error:
             problems.append(error)
     if problems:
         first = problems[0]
-        raise SchemaError(first.path, first.line, first.message, others=problems[1:])
+        raise ImportSchemaError(first.path, first.line, first.message, others=problems[1:])
     names = tuple(sorted(schema.name for schema in known))
     return ImportResult(files, tuple(warnings), names)
 
 
-def _unpaired(schemas: list[Schema]) -> Iterator[SchemaError]:
+def _unpaired(schemas: list[MessageSchema]) -> Iterator[ImportSchemaError]:
     """Report responses without a request, or with other versions than their request."""
     requests = {schema.name: schema for schema in schemas if schema.kind == "request"}
     for schema in schemas:
@@ -88,12 +88,12 @@ def _unpaired(schemas: list[Schema]) -> Iterator[SchemaError]:
             continue
         request = requests.get(f"{schema.base}Request")
         if request is None or request.key != schema.key:
-            yield SchemaError(schema.path, 0, f"{schema.name} has no request")
+            yield ImportSchemaError(schema.path, 0, f"{schema.name} has no request")
         elif request.versions != schema.versions:
-            yield SchemaError(
+            yield ImportSchemaError(
                 schema.path, 0, f"{schema.name} and its request have different versions"
             )
         elif request.flexible_from != schema.flexible_from:
-            yield SchemaError(
+            yield ImportSchemaError(
                 schema.path, 0, f"{schema.name} and its request have different flexible versions"
             )

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from krammar.compiler.names import snake_case
-from krammar.compiler.schemas import Schema
+from krammar.compiler.schemas import MessageSchema
 
 # Where a request must be sent, from the protocol guide and the KIPs that added the requests. Other requests
 # go to any broker, or to the leader of a partition.
@@ -129,7 +129,7 @@ KAFKA_ENUMS = {
 _IDLE_FOLDERS = frozenset({"common", "message", "resources", "main", "src"})
 
 
-def add_facts(schema: Schema) -> None:
+def add_facts(schema: MessageSchema) -> None:
     """Add to a schema what its JSON lacks."""
     schema.file = _file_name(schema)
     schema.version_prefixed = schema.name in VERSION_PREFIXED or schema.kind.startswith(
@@ -154,7 +154,7 @@ def _module(path: Path) -> str:
     return re.sub(r"\W+", "_", telling[-1], flags=re.ASCII).lower() if telling else "records"
 
 
-def _file_name(schema: Schema) -> str:
+def _file_name(schema: MessageSchema) -> str:
     if schema.kind in {"request", "response"}:
         return snake_case(schema.base)
     if schema.kind == "header":

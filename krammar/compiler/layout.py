@@ -39,16 +39,9 @@ from krammar.compiler.steps import (
 )
 
 
-def build(struct: ir.Struct, version: int, flexible: bool | None = None) -> StructLayout:
-    """Build the layout of ``struct`` at ``version``.
-
-    Args:
-        flexible: whether the outer struct is flexible, for a nested struct. None: the struct's own header
-            decides.
-    """
-    if flexible is None:
-        flexible = struct.flexible(version)
-    return _build(struct, _Plan((version,), version if flexible else None))
+def build_layout(struct: ir.Struct, version: int) -> StructLayout:
+    """Build the layout of ``struct`` at ``version``."""
+    return _build(struct, _Plan((version,), version if struct.flexible(version) else None))
 
 
 def build_shared(struct: ir.Struct, versions: tuple[int, ...]) -> StructLayout:

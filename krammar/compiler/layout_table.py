@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from krammar.compiler import ir
-from krammar.compiler.layout import build, build_shared
+from krammar.compiler.layout import build_layout, build_shared
 from krammar.compiler.steps import StructLayout, WireArray, WireSized, WireStruct
 
 
@@ -47,7 +47,7 @@ def layout_table(struct: ir.Struct) -> LayoutTable:
     served: list[int] = []
     for version in range(struct.min_version, highest + 1):
         if version == struct.min_version or version in changes:
-            layout = build(struct, version)
+            layout = build_layout(struct, version)
             served = shared.setdefault(layout.key, (layout, []))[1]
         served.append(version)
     layouts = tuple(SharedLayout(layout, tuple(served)) for layout, served in shared.values())

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from krammar.compiler.schemas import (
+    ImportSchemaError,
+    MessageSchema,
     Range,
-    Schema,
-    SchemaError,
     SchemaField,
     intersect,
     merge_order,
 )
 
 
-def group_schemas(schemas: list[Schema]) -> Iterator[list[Schema]]:
+def group_schemas(schemas: list[MessageSchema]) -> Iterator[list[MessageSchema]]:
     """Group the schemas of each message, the winner first.
 
     Requests and responses are matched by key, because Kafka has renamed some. Other messages are matched by
     name.
     """
-    groups: dict[tuple[str, object], list[Schema]] = {}
+    groups: dict[tuple[str, object], list[MessageSchema]] = {}
     for schema in schemas:
         by_key = schema.kind in {"request", "response"}
         identity = (schema.kind, schema.key) if by_key else ("", schema.name)
@@ -35,8 +35,8 @@ def group_schemas(schemas: list[Schema]) -> Iterator[list[Schema]]:
         yield sorted(group, key=lambda schema: -schema.versions[1] if schema.versions else 1)
 
 
-def merge_schemas(group: list[Schema], warnings: list[str]) -> Schema | None:
-    """Merge the schemas of a message. Returns None if none contains a version. Raises SchemaError."""
+def merge_schemas(group: list[MessageSchema], warnings: list[str]) -> MessageSchema | None:
+    """Merge the schemas of a message. Returns None if none contains a version. Raises ImportSchemaError."""
     result = group[0]
     if result.versions is None:
         warnings.append(f"{result.name}: skipped, because no schema contains a version of it")
@@ -54,15 +54,15 @@ def merge_schemas(group: list[Schema], warnings: list[str]) -> Schema | None:
 class _Merger:
     """Adds the versions of ``old`` that are lower than those of ``new`` to ``new``, in place."""
 
-    def __init__(self, new: Schema, old: Schema, warnings: list[str]) -> None:
+    def __init__(self, new: MessageSchema, old: MessageSchema, warnings: list[str]) -> None:
         self.new = new
         self.old = old
         self.warnings = warnings
         self.low = new.span[0]
         self.done: dict[str, list[SchemaField]] = {}
 
-    def _fail(self, message: str) -> SchemaError:
-        return SchemaError(self.new.path, 0, f"{message} (merging with {self.old.path})")
+    def _fail(self, message: str) -> ImportSchemaError:
+        return ImportSchemaError(self.new.path, 0, f"{message} (merging with {self.old.path})")
 
     def merge(self) -> None:
         new, old = self.new, self.old

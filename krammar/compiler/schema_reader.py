@@ -1,4 +1,4 @@
-"""Reads Apache Kafka's JSON message schemas: JSON with ``//`` comments becomes ``Schema``.
+"""Reads Apache Kafka's JSON message schemas: JSON with ``//`` comments becomes ``MessageSchema``.
 
 Reading makes version ranges concrete: ``0+`` in a schema with versions 4 to 18 becomes 4 to 18, and in a
 nested struct at most the versions of the outer field.
@@ -11,7 +11,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-from krammar.compiler.schemas import OPEN, Range, Schema, SchemaError, SchemaField, intersect
+from krammar.compiler.schemas import (
+    OPEN,
+    ImportSchemaError,
+    MessageSchema,
+    Range,
+    SchemaField,
+    intersect,
+)
 
 _INTEGERS = {
     "int8": (-(2**7), 2**7 - 1),
@@ -57,39 +64,39 @@ class SchemaReader:
         self.path = path
         self.release = release
         self.lines: list[str] = []
-        self.problems: list[SchemaError] = []
+        self.problems: list[ImportSchemaError] = []
 
-    def read(self) -> Schema:
+    def read(self) -> MessageSchema:
         try:
             text = _strip_comments(self.path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            raise SchemaError(self.path, 0, f"cannot be read: {error}") from None
+            raise ImportSchemaError(self.path, 0, f"cannot be read: {error}") from None
         self.lines = text.split("\n")
         lead = len(text) - len(text.lstrip())
         try:
             # Text after the object is ignored, as by Kafka's own generator.
             data, _ = json.JSONDecoder().raw_decode(text, lead)
         except json.JSONDecodeError as error:
-            raise SchemaError(self.path, error.lineno, f"invalid JSON: {error.msg}") from None
+            raise ImportSchemaError(self.path, error.lineno, f"invalid JSON: {error.msg}") from None
         except RecursionError:
-            raise SchemaError(self.path, 0, _TOO_DEEP) from None
+            raise ImportSchemaError(self.path, 0, _TOO_DEEP) from None
         if not isinstance(data, dict):
-            raise SchemaError(self.path, 1, "the schema is not a JSON object")
+            raise ImportSchemaError(self.path, 1, "the schema is not a JSON object")
         self._check_nesting(data)
         schema = self._schema(data)
         if self.problems:
             first = self.problems[0]
-            raise SchemaError(first.path, first.line, first.message, self.problems[1:])
+            raise ImportSchemaError(first.path, first.line, first.message, self.problems[1:])
         return schema
 
     def _check_nesting(self, data: dict[str, Any]) -> None:
-        """Raise SchemaError if fields are nested too deeply for definitions."""
+        """Raise ImportSchemaError if fields are nested too deeply for definitions."""
         level: list[Any] = [data]
         for _ in range(_MAX_DEPTH):
             inside = [item.get("fields") for item in level if isinstance(item, dict)]
             level = [item for fields in inside if isinstance(fields, list) for item in fields]
         if level:
-            raise SchemaError(self.path, 0, _TOO_DEEP)
+            raise ImportSchemaError(self.path, 0, _TOO_DEEP)
 
     def _name(self, data: dict[str, Any], line: int) -> str:
         """Read a name, which becomes part of a definition file and of its file name."""
@@ -107,7 +114,7 @@ class SchemaReader:
         return next((n for n in numbers if n >= after), numbers[0] if numbers else 0)
 
     def _problem(self, line: int, message: str) -> None:
-        self.problems.append(SchemaError(self.path, line, message))
+        self.problems.append(ImportSchemaError(self.path, line, message))
 
     def _text(self, data: dict[str, Any], key: str, line: int, default: str | None = None) -> str:
         value = data.get(key, default)
@@ -139,7 +146,7 @@ class SchemaReader:
             self._problem(line, str(error))
             return None
 
-    def _schema(self, data: dict[str, Any]) -> Schema:
+    def _schema(self, data: dict[str, Any]) -> MessageSchema:
         name = self._name(data, 1)
         kind = self._text(data, "type", 1)
         line = self._line(name)
@@ -150,7 +157,7 @@ class SchemaReader:
         key = self._number(data, "apiKey", line)
         if key is None and kind in {"request", "response", "coordinator-key"}:
             self._problem(line, f'a {kind} needs "apiKey"')
-        schema = Schema(
+        schema = MessageSchema(
             path=self.path,
             kind=kind,
             name=name,
@@ -302,7 +309,7 @@ class SchemaReader:
         return None if text in {"", "false"} else text
 
 
-def _reachable(schema: Schema, fields: list[SchemaField]) -> set[str]:
+def _reachable(schema: MessageSchema, fields: list[SchemaField]) -> set[str]:
     """The shared structs that ``fields`` use, at any depth."""
     found: set[str] = set()
     todo = list(fields)
@@ -315,7 +322,7 @@ def _reachable(schema: Schema, fields: list[SchemaField]) -> set[str]:
     return found
 
 
-def pair_up_old_records(schemas: list[Schema]) -> list[Schema]:
+def pair_up_old_records(schemas: list[MessageSchema]) -> list[MessageSchema]:
     """Convert coordinator records of Kafka before 4.0 to the form of Kafka 4.0.
 
     The old records have the type `data`, and pairs of names XKey and XValue in a folder. The version of the key

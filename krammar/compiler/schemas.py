@@ -17,14 +17,14 @@ OPEN = 1 << 15
 """A version above all others."""
 
 
-class SchemaError(Exception):
+class ImportSchemaError(Exception):
     """Schemas cannot be converted. ``line`` is 0 if the problem concerns the whole file.
 
     ``others`` are further problems of the same run. ``str()`` lists all problems, one per line.
     """
 
     def __init__(
-        self, path: Path, line: int, message: str, others: Sequence[SchemaError] = ()
+        self, path: Path, line: int, message: str, others: Sequence[ImportSchemaError] = ()
     ) -> None:
         super().__init__(path, line, message)
         self.path = path
@@ -32,9 +32,9 @@ class SchemaError(Exception):
         self.message = message
         self.others = tuple(others)
 
-    def each(self) -> list[SchemaError]:
+    def each(self) -> list[ImportSchemaError]:
         """Return this problem and the others, each without others."""
-        return [SchemaError(self.path, self.line, self.message), *self.others]
+        return [ImportSchemaError(self.path, self.line, self.message), *self.others]
 
     def __str__(self) -> str:
         place = f"{self.path}:{self.line}" if self.line else str(self.path)
@@ -80,7 +80,7 @@ class SchemaField:
 
 
 @dataclass(slots=True)
-class Schema:
+class MessageSchema:
     """A message, of one release or merged.
 
     ``versions`` is None if only the key of the message is still reserved. ``flexible_from`` is None if no

@@ -4,9 +4,9 @@
 ``krammar broker --faults`` read its rules from a file. docs/faults.md describes both.
 """
 
-from krammar.faults.engine import Faults, Talk
+from krammar.faults.engine import Faults
 from krammar.faults.errors import FaultError, FaultNotFired
 from krammar.faults.event import Event
 from krammar.faults.rules import Rule
 
-__all__ = ["Event", "FaultError", "FaultNotFired", "Faults", "Rule", "Talk"]
+__all__ = ["Event", "FaultError", "FaultNotFired", "Faults", "Rule"]

@@ -2,67 +2,60 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Protocol, Self
+from collections.abc import Callable
+from copy import copy
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar, Self
 
-from krammar.faults.answers import Selection
 from krammar.faults.declared import Values, declared
 from krammar.faults.errors import FaultError, unknown
-from krammar.faults.paths import Path, TopicNames
-from krammar.faults.shape import Schema, Shape
-from krammar.faults.steps import Delivery, Exchange, Verdict
+from krammar.faults.paths import TopicNames
+from krammar.faults.steps import ResponseDelivery
+from krammar.faults.targets import Target, Targets
+from krammar.proxy.interface import Exchange
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A message-version that a rule applies to."""
-
-    schema: Schema
-    api_key: int
-    version: int
-    selection: Selection
-
-    @property
-    def api(self) -> str:
-        return self.schema.name(self.api_key)
-
-    @property
-    def request(self) -> Shape:
-        return self.schema.request(self.api_key, self.version)
-
-    @property
-    def response(self) -> Shape:
-        """Raises FaultError for a request without a response."""
-        shape = self.schema.response(self.api_key, self.version)
-        if shape is None:
-            raise FaultError(f"{self.api} has no response", code="F401")
-        return shape
-
-    def shape(self, side: str) -> Shape:
-        """Return the request's or the response's shape."""
-        return self.request if side == "request" else self.response
-
-    def title(self, side: str) -> str:
-        return f"{self.api}{side.capitalize()} v{self.version}"
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Occasion:
-    """A request, or its response, on which a rule acts. ``names`` knows the names of topics."""
+    """A request with its response, and what rules do with both.
 
-    target: Target
+    ``received``  the request as received
+    ``request``   the request to handle: another object if a rule has changed it
+    ``outcome``   what happens instead of handling it: the client gets a response, or nothing (``SILENCE``), or the
+                  connection is closed (``Close``)
+    ``delay_ms``  how long the request waits before
+    ``clocks``    how far clocks are set ahead then: milliseconds, whether this includes members of groups, and the
+                  node, or None for all nodes
+    ``response``  the response for the client; None before it exists. ``changed`` says whether a rule has changed it
+    ``later``     what is done to the response as soon as it exists
+    ``delivery``  how the response reaches the client
+    ``sessionless``  whether the response offers no fetch session
+    ``fired``     the actions of rules that have fired, by rule, and ``events`` their events
+    """
+
     exchange: Exchange
     names: TopicNames
+    delivery: ResponseDelivery
+    received: Any
+    request: Any
+    outcome: Any = None
+    delay_ms: float = 0
+    clocks: list[tuple[int, bool, int | None]] = field(default_factory=list)
+    response: Any = None
+    changed: bool = False
+    later: list[Callable[[], None]] = field(default_factory=list)
+    sessionless: bool = False
+    fired: dict[Any, list[Action]] = field(default_factory=dict)
+    events: list[Any] = field(default_factory=list)
 
-
-class Names(Protocol):
-    """Looks up the names in an action's fields, for the messages of a rule. All raise FaultError."""
-
-    schema: Schema
-
-    def error_code(self, code: int | str) -> tuple[int, str]: ...
-    def find_path(self, text: str) -> Path: ...
+    def change(self, side: str) -> Any:
+        """Return the request to handle, or the response, in order to change it."""
+        if side == "response":
+            self.changed = True
+            return self.response
+        version = self.exchange.version
+        self.request = type(self.request).decode(self.request.encode(version), version)
+        return self.request
 
 
 @dataclass(eq=False)
@@ -91,7 +84,7 @@ class Action:
             label = self.key if single and not number else name
             values.check(name, getattr(self, name), label)
 
-    def settle(self, names: Names) -> None:
+    def settle(self, targets: Targets) -> None:
         """Look up the names in its fields. Raises FaultError."""
 
     def uses(self) -> int | None:
@@ -104,21 +97,19 @@ class Action:
     def check(self, target: Target) -> None:
         """Raise FaultError if the action cannot be applied to a message-version."""
 
-    def fits(self, occasion: Occasion, message: Any) -> bool:
+    def fits(self, target: Target, occasion: Occasion, message: Any) -> bool:
         """Return whether the action has something to act on: in the request, if it acts on requests, else in
         the response."""
         return True
 
-    def request(self, occasion: Occasion, verdict: Verdict) -> None:
-        """Act on a request."""
+    def drawn(self) -> Self:
+        """Return a copy for one match, with the choices that are made for it."""
+        return copy(self)
 
-    def response(self, occasion: Occasion, delivery: Delivery) -> None:
-        """Act on a response."""
+    def act(self, target: Target, occasion: Occasion) -> None:
+        """Act on the request, if it acts on requests, else on the response."""
 
-    def fire(self, exchange: Exchange) -> None:
-        """Handle that the rule fires, before ``describe`` and the methods that act."""
-
-    def describe(self, exchange: Exchange) -> str:
+    def describe(self, occasion: Occasion) -> str:
         """Return what the action does, in a few words, for the history."""
         return self.told.format_map(vars(self))
 
@@ -159,20 +150,3 @@ class Action:
                     hint=f"write {cls.example or f'{cls.key} = {{ {each.name} = … }}'}",
                 )
         return cls(**{**given, **value})
-
-
-def copied(message: Any, shape: Shape) -> Any:
-    """Return a copy of a request whose records are bytes: memoryviews of the frame cannot be copied."""
-    return deepcopy(_without_views(message, shape))
-
-
-def _without_views(message: Any, shape: Shape) -> Any:
-    for name in shape.records:
-        value = getattr(message, name)
-        if isinstance(value, memoryview):
-            setattr(message, name, bytes(value))
-    for branch in shape.branches:
-        if branch.shape is not None and branch.shape.has_records:
-            for element in getattr(message, branch.name) or []:
-                _without_views(element, branch.shape)
-    return message

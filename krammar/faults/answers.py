@@ -14,7 +14,8 @@ from typing import Any
 
 from krammar.faults.errors import FaultError
 from krammar.faults.paths import TopicNames
-from krammar.faults.shape import SELECTED, Branch, Place, Shape, error_places
+from krammar.faults.shape import SELECTED, Container, Place, Shape, error_places
+from krammar.wire.message import kinds_of, named
 
 Subject = dict[str, Any]
 
@@ -72,19 +73,27 @@ def _is_like(topic: Any, patterns: tuple[str, ...]) -> bool:
     )
 
 
-def subjects(message: Any, shape: Shape, outer: Subject | None = None) -> Iterator[Subject]:
-    """Yield the subjects of a message. A null array of topics means all topics; it yields the message's own subject."""
+def structs(
+    message: Any, shape: Shape, outer: Subject | None = None
+) -> Iterator[tuple[Any, Shape, Subject]]:
+    """Yield all structs of a message, outermost first, with their shapes and what they are about."""
     subject = _of(message, shape, outer or {})
-    inner = False
+    yield message, shape, subject
     for branch in shape.branches:
-        for element in _elements(message, branch):
-            inner = True
+        if branch.shape is not None:
+            for element in branch.elements(message):
+                yield from structs(element, branch.shape, subject)
+
+
+def subjects(message: Any, shape: Shape) -> Iterator[Subject]:
+    """Yield the subjects of a message. A null array of topics means all topics; it yields the message's own subject."""
+    for struct, own, subject in structs(message, shape):
+        elements = [(branch, each) for branch in own.branches for each in branch.elements(struct)]
+        if not elements:
+            yield subject
+        for branch, element in elements:
             if branch.shape is None:
-                yield _keyed({**subject, branch.role: element})
-            else:
-                yield from subjects(element, branch.shape, subject)
-    if not inner:
-        yield subject
+                yield _in(branch, element, subject)
 
 
 def _of(struct: Any, shape: Shape, outer: Subject) -> Subject:
@@ -94,19 +103,19 @@ def _of(struct: Any, shape: Shape, outer: Subject) -> Subject:
     return _keyed(subject)
 
 
+def _in(branch: Container, element: Any, outer: Subject) -> Subject:
+    """Return the subject of an element of an array, without what is inside of it."""
+    if branch.shape is None:
+        return _keyed({**outer, branch.role: element})
+    return _of(element, branch.shape, outer)
+
+
 def _keyed(subject: Subject) -> Subject:
     """Say what the key of FindCoordinator is: a group, or a transactional id."""
     if "key" in subject:
         role = "transactional_id" if subject.get("key_type") == _TRANSACTION else "group"
         subject[role] = subject["key"]
     return subject
-
-
-def _elements(message: Any, branch: Branch) -> list[Any]:
-    value = getattr(message, branch.name)
-    if branch.is_array:
-        return value or []
-    return [] if value is None else [value]
 
 
 def place_for(
@@ -139,50 +148,33 @@ def place_for(
 
 def build(cls: Any, shape: Shape, about: list[Subject], place: Place, code: int) -> Any:
     """Build the response that refuses all subjects with an error code."""
-    response = _build(cls, shape, about, (), _kind_getter(cls))
-    for struct, inner in elements_at(response, place, lambda subject: True, shape):
+    response = _build(cls, shape, about, frozenset())
+    for struct, inner in elements_at(response, shape, place, lambda subject: True):
         refuse(struct, inner, place, code)
     return response
 
 
-def _kind_getter(cls: Any) -> Callable[[Any, str], Any]:
-    from krammar.wire.message import kinds_of, named
-
-    return lambda owner, name: named(owner, kinds_of(owner)[name])
-
-
-def _build(
-    cls: Any,
-    shape: Shape,
-    about: list[Subject],
-    keys: tuple[str, ...],
-    kind: Callable[[Any, str], Any],
-) -> Any:
+def _build(cls: Any, shape: Shape, about: list[Subject], outer: frozenset[str]) -> Any:
+    """Build a struct with an element for each different subject. Roles of ``outer`` structs do not distinguish them."""
     struct = cls()
-    if about:
-        for name, role in shape.plain:
-            # Only the broker opens fetch sessions (KIP-227).
-            if name != "session_id" and role in about[0]:
-                setattr(struct, name, about[0][role])
+    for name, role in shape.plain:
+        # Only the broker opens fetch sessions (KIP-227).
+        if about and name != "session_id" and role in about[0]:
+            setattr(struct, name, about[0][role])
+    known = {role for subject in about for role in subject}
     for branch in shape.branches:
         inner = branch.shape
         if inner is None or not branch.is_array or not inner.has_errors:
             continue
-        named = {role for _, role in inner.plain}
-        own = [
-            role for role in named if role not in keys and any(role in subject for subject in about)
-        ]
-        if not own:
-            continue
+        own = ({role for _, role in inner.plain} & known) - outer
         groups: dict[tuple[Any, ...], list[Subject]] = {}
         for subject in about:
-            if all(role in subject for role in own):
+            if own and own <= subject.keys():
                 groups.setdefault(tuple(subject[role] for role in own), []).append(subject)
-        inner_class = kind(cls, branch.name)
-        elements = [
-            _build(inner_class, inner, group, (*keys, *own), kind) for group in groups.values()
-        ]
-        setattr(struct, branch.name, elements)
+        if own:
+            inner_class = named(cls, kinds_of(cls)[branch.name])
+            elements = [_build(inner_class, inner, group, outer | own) for group in groups.values()]
+            setattr(struct, branch.name, elements)
     return struct
 
 
@@ -200,23 +192,18 @@ def refuse(struct: Any, shape: Shape, place: Place, code: int) -> None:
 
 
 def elements_at(
-    response: Any, place: Place, wanted: Callable[[Subject], bool], shape: Shape
+    response: Any, shape: Shape, place: Place, wanted: Callable[[Subject], bool]
 ) -> list[tuple[Any, Shape]]:
     """Return the structs in a response that hold the error code of a place and that ``wanted`` selects."""
-
-    def visit(struct: Any, shape: Shape, depth: int, outer: Subject) -> list[tuple[Any, Shape]]:
-        subject = _of(struct, shape, outer)
-        if depth == len(place.branches):
-            return [(struct, shape)] if not depth or wanted(subject) else []
-        branch = place.branches[depth]
-        inner = next(b.shape for b in shape.branches if b.name == branch.name)
-        assert inner is not None
-        found = []
-        for element in _elements(struct, branch):
-            found += visit(element, inner, depth + 1, subject)
-        return found
-
-    return visit(response, shape, 0, {})
+    found = [(response, shape, _of(response, shape, {}))]
+    for branch in place.branches:
+        assert branch.shape is not None
+        found = [
+            (element, branch.shape, _in(branch, element, subject))
+            for struct, _, subject in found
+            for element in branch.elements(struct)
+        ]
+    return [(struct, own) for struct, own, about in found if not place.branches or wanted(about)]
 
 
 def without(
@@ -226,40 +213,29 @@ def without(
     names: TopicNames,
     outer: Subject | None = None,
 ) -> Any:
-    """Return a copy of a request without the selected elements, or None if no element remains."""
+    """Return a copy of a request without the selected elements: the request itself if it has none, and None if no
+    other element remains."""
     subject = _of(message, shape, outer or {})
     rest = copy(message)
-    had, left = False, False
+    same, left = True, False
     for branch in shape.branches:
-        if not branch.is_array:
-            continue
-        elements = _elements(message, branch)
+        elements = branch.elements(message) if branch.is_array else []
         kept = []
         for element in elements:
-            if branch.shape is None:
-                inner = _keyed({**subject, branch.role: element})
-                if not selection.bound(inner) or not selection.matches(inner, names):
-                    kept.append(element)
-                else:
-                    had = True
-                continue
-            inner = _of(element, branch.shape, subject)
-            if selection.bound(inner):
-                if not selection.matches(inner, names):
-                    kept.append(element)
-                else:
-                    had = True
-                continue
-            shorter = without(element, branch.shape, selection, names, subject)
-            if shorter is None:
-                had = True
+            about = _in(branch, element, subject)
+            if selection.bound(about):
+                remains = None if selection.matches(about, names) else element
+            elif branch.shape is None:
+                remains = element
             else:
-                had = had or shorter is not element
-                kept.append(shorter)
+                remains = without(element, branch.shape, selection, names, subject)
+            same = same and remains is element
+            if remains is not None:
+                kept.append(remains)
         if elements:
             setattr(rest, branch.name, kept)
             left = left or bool(kept)
-    if not had:
+    if same:
         return message
     return rest if left else None
 

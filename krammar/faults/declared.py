@@ -45,7 +45,10 @@ class Values:
     @property
     def words(self) -> str:
         """The kinds, such as ``a number or a table``."""
-        return kinds_in_words(self.kinds)
+        words = [_WORDS[kind] for kind in dict.fromkeys(self.kinds) if kind in _WORDS]
+        if _WORDS[float] in words and _WORDS[int] in words:
+            words.remove(_WORDS[int])
+        return " or ".join(words)
 
     def check(self, name: str, value: Any, label: str) -> None:
         """Raise FaultError for a value that is not one of them. ``label`` is how a file names it."""
@@ -61,20 +64,20 @@ class Values:
                 raise FaultError(text, word=str(value))
 
     def allow(self, value: Any) -> bool:
-        return not self.kinds or is_of(value, self.kinds)
+        """Return whether a value is of one of the kinds. A bool is not a number."""
+        kinds = self.kinds
+        return not kinds or (bool in kinds if isinstance(value, bool) else isinstance(value, kinds))
 
 
-def is_of(value: Any, kinds: tuple[type, ...]) -> bool:
-    """Return whether a value is of one of some kinds. A bool is not a number."""
-    return bool in kinds if isinstance(value, bool) else isinstance(value, kinds)
-
-
-def kinds_in_words(kinds: tuple[type, ...]) -> str:
-    """Return kinds as errors name them, such as ``a number or a table``."""
-    words = [_WORDS[kind] for kind in dict.fromkeys(kinds) if kind in _WORDS]
-    if _WORDS[float] in words and _WORDS[int] in words:
-        words.remove(_WORDS[int])
-    return " or ".join(words)
+def several(name: str, value: Any, declares: Values) -> tuple[Any, ...]:
+    """Return one value or several as a tuple. Raises FaultError for values of another than the first declared kind."""
+    one = Values(declares.kinds[:1])
+    is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
+    values = tuple(value) if is_list else (value,)
+    for each in values:
+        if not one.allow(each):
+            raise FaultError(f"{each!r} is not {one.words}", word=str(each), key=name)
+    return values
 
 
 def declared(declaration: Any) -> dict[str, Values]:

@@ -1,59 +1,52 @@
-"""The engine: decides which rules act on a request and on its response. It does no I/O.
-
-```python
-talk = faults.talk()                             # for each connection
-verdict = talk.request(exchange)                 # None: nothing happens to the request
-delivery = talk.response(exchange, response)     # None: nothing happens to the response
-steps = talk.steps(delivery, frame)              # what to do instead of sending the frame
-```
-"""
+"""The engine: a filter that decides which rules act on a request and on its response. It does no I/O."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from copy import copy
 from itertools import count
 from types import ModuleType
 from typing import Any
 
 from krammar.faults.action import Occasion
 from krammar.faults.answers import Selection
-from krammar.faults.declared import declared, is_of, kinds_in_words
+from krammar.faults.declared import declared, several
 from krammar.faults.errors import FaultError, FaultNotFired
 from krammar.faults.event import Event
-from krammar.faults.filter import FaultFilter
 from krammar.faults.names import LearnedNames
 from krammar.faults.paths import TopicNames
-from krammar.faults.rules import Rule
+from krammar.faults.rules import CLIENTS, Rule
 from krammar.faults.shape import Schema
-from krammar.faults.steps import (
+from krammar.faults.steps import ResponseDelivery
+from krammar.faults.targets import Target, Targets
+from krammar.proxy.interface import (
     Close,
-    Delivery,
+    Connection,
     Exchange,
-    Fate,
-    Hold,
-    Send,
-    StepTo,
-    Verdict,
-    Wait,
+    Filter,
+    Method,
+    Named,
+    Silence,
 )
 from krammar.wire.package import package_of
 
 # The number of events in the history.
 HISTORY = 10_000
 
-# Rules can select by these; they are not part of messages.
-_OF_CLIENTS = ("client_id", "principal", "connection", "node")
 # Extra knowledge of krammar's broker.
 OF_THE_BROKER = ("principal", "clock")
 _FETCH = "Fetch"
 _SESSION_NOT_FOUND = "FETCH_SESSION_ID_NOT_FOUND"
+# Names of topics are learned from the responses of this API, even if no rule applies to it.
+_METADATA = "Metadata"
 
 
-class Faults(FaultFilter):
-    """The rules of a broker or a tap.
+class Faults(Filter):
+    """The rules of a broker, a proxy or a tap.
 
     Rules can be added and removed from any thread, while clients are connected. The object is a filter:
     ``Proxy.start(upstream, [faults])``.
@@ -63,8 +56,11 @@ class Faults(FaultFilter):
         topic_names: returns the name of a topic by its id, or None. The engine also learns names from responses.
         sees: extra knowledge of the host, a part of ``OF_THE_BROKER``.
         clock: a monotonic time in seconds.
-        advance: sets the broker's clock ahead, by milliseconds; see ``FaultFilter``.
+        advance: sets the broker's clock ahead, by milliseconds; also for members of groups if the second argument is true;
+            that of one node if the third is not None.
     """
+
+    in_place = False
 
     def __init__(
         self,
@@ -75,14 +71,16 @@ class Faults(FaultFilter):
         clock: Callable[[], float] = time.monotonic,
         advance: Callable[[int, bool, int | None], None] | None = None,
     ) -> None:
-        super().__init__(advance)
         self.history: deque[Event] = deque(maxlen=HISTORY)
         self.schema = Schema(package_of(protocol))
-        self.names = LearnedNames(topic_names)
-        self.changed = threading.Condition(threading.RLock())
-        self.clock = clock
+        self._names = LearnedNames(topic_names)
+        self._changed = threading.Condition(threading.RLock())
+        self._clock = clock
+        self._advance = advance
         self._sees = sees
         self._numbers = count(1)
+        self._rules: tuple[Rule, ...] = ()
+        self._refresh: list[Callable[[], None]] = []
 
     def on(
         self,
@@ -123,7 +121,7 @@ class Faults(FaultFilter):
                 code="F501",
                 key="principal",
             )
-        given = {
+        selected = {
             "client_id": client_id,
             "principal": principal,
             "connection": connection,
@@ -134,20 +132,19 @@ class Faults(FaultFilter):
             "transactional_id": transactional_id,
             "where": where,
         }
-        selected = {key: _several(key, v) for key, v in given.items() if v is not None}
-        client = {key: selected.pop(key) for key in _OF_CLIENTS if key in selected}
-        with self.changed:
+        kinds = declared(Faults.on)
+        given = {key: several(key, v, kinds[key]) for key, v in selected.items() if v is not None}
+        client = {key: given.pop(key) for key in CLIENTS if key in given}
+        conditions = given.pop("where", ())
+        targets = Targets(self.schema, apis, versions, Selection(given), conditions)
+        with self._changed:
             rule = Rule(
-                self.schema,
-                apis,
-                name=name or f"fault {next(self._numbers)}",
-                versions=versions,
-                client=client,
-                where=selected.pop("where", ()),
-                selection=Selection(selected),
-                seen=self._sees,
-                changed=self.changed,
-                now=(self.clock(), time.time()),
+                name or f"fault {next(self._numbers)}",
+                targets,
+                client,
+                sees=self._sees,
+                changed=self._changed,
+                clock=lambda: (self._clock(), time.time()),
                 armed=self.refresh,
                 removed=self.remove,
             )
@@ -156,12 +153,12 @@ class Faults(FaultFilter):
 
     def remove(self, rule: Rule) -> None:
         """Remove a rule. Faults that it has begun continue."""
-        with self.changed:
+        with self._changed:
             self.rules = tuple(each for each in self.rules if each is not rule)
 
     def clear(self) -> None:
         """Remove all rules and forget the history."""
-        with self.changed:
+        with self._changed:
             self.rules = ()
             self.history.clear()
 
@@ -176,155 +173,166 @@ class Faults(FaultFilter):
         if failures:
             raise FaultNotFired("\n".join(failures))
 
-    def talk(self) -> Talk:
-        """Return the engine's side of a new connection."""
-        return Talk(self)
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules, in their order."""
+        return self._rules
 
+    @rules.setter
+    def rules(self, rules: tuple[Rule, ...]) -> None:
+        self._rules = rules
+        self.refresh()
 
-class Talk:
-    """What the engine knows of one connection."""
+    def refresh(self) -> None:
+        """Let the chains read again which message-versions the rules name."""
+        for refresh in self._refresh:
+            refresh()
 
-    def __init__(self, faults: Faults) -> None:
-        self._faults = faults
-        self._held: list[bytes] = []
-        # Whether a black hole has swallowed the connection.
-        self.dark = False
+    # The filter.
 
-    def request(self, exchange: Exchange) -> Verdict | None:
-        """Decide about a request before it is handled."""
-        faults = self._faults
-        verdict = Verdict(exchange.request)
-        if self.dark:
-            verdict.fate = Fate.SWALLOW
-            return verdict
-        with faults.changed:
-            for rule in faults.rules:
+    def attached(self, refresh: Callable[[], None]) -> None:
+        self._refresh.append(refresh)
+
+    def closed(self, connection: Connection) -> None:
+        connection.state.pop(self, None)
+
+    def methods(self) -> list[tuple[Named, Method]]:
+        """Return the methods for the message-versions of all rules that have actions."""
+        rules = [rule for rule in self._rules if rule.actions]
+        if not rules:
+            return []
+        package = self.schema.package
+        every = {
+            (key, version)
+            for key, (low, high) in package.versions().items()
+            for version in range(low, high + 1)
+        }
+        wanted = {place for rule in rules for place in (every if rule.reorders else rule.places)}
+        learned = set()
+        if self._names.learns and (metadata := self.schema.names().get(_METADATA)) is not None:
+            learned = {place for place in every if place[0] == metadata}
+        found: list[tuple[Named, Method]] = []
+        for key, version in sorted(wanted | learned):
+            if (key, version) in wanted:
+                request = package.request_class(key)
+                found.append((Named(request, version, version), self.on_request))
+            if (response := package.response_class(key)) is not None:
+                found.append((Named(response, version, version), self.on_response))
+        return found
+
+    def on_request(self, request: Any, exchange: Exchange) -> Any:
+        """Apply the rules to a request."""
+        held = exchange.connection.state.setdefault(self, [])
+        occasion = Occasion(exchange, self._names, ResponseDelivery(held), request, request)
+        exchange.state[self] = occasion
+        with self._changed:
+            for rule in self._rules:
                 target = rule.target(exchange)
                 if target is None:
                     continue
-                if target.api == _FETCH and rule.keeps_no_sessions(faults.clock(), time.time()):
-                    exchange.sessionless = True
-                    if self._refuses_session(exchange, verdict):
-                        return verdict
-                occasion = Occasion(target, exchange, faults.names)
-                if not rule.decides_on_request(target) or not rule.matches(occasion, None):
-                    continue
-                if not self._fires(rule, exchange, None):
-                    continue
-                exchange.fired.append(rule)
-                for action in rule.actions:
-                    action.request(occasion, verdict)
-                if verdict.fate is not Fate.PASS:
+                if target.api == _FETCH and rule.keeps_no_sessions():
+                    occasion.sessionless = True
+                    if request.session_id:
+                        occasion.outcome = self._refused_session(exchange)
+                        break
+                if rule.decides_on_request(target) and rule.matches(target, occasion):
+                    self._fire(rule, target, occasion)
+                if occasion.outcome is not None:
                     break
-        self.dark = verdict.fate is Fate.SWALLOW
-        return verdict if exchange.fired else None
+        return self._settle_later(occasion) if occasion.delay_ms else self._settle(occasion)
 
-    def response(self, exchange: Exchange, message: Any) -> Delivery | None:
-        """Decide about a response. ``message`` may be changed."""
-        faults = self._faults
-        delivery = Delivery(message)
-        acted = bool(self._held)
-        with faults.changed:
-            shape = faults.schema.response(exchange.api_key, exchange.version)
-            if shape is not None and faults.schema.names_topics(exchange.api_key, exchange.version):
-                faults.names.learn(message, shape)
-            if exchange.sessionless and message.session_id:
-                message.session_id = 0
-                acted = delivery.changed = True
-            for rule in dict.fromkeys((*exchange.fired, *faults.rules)):
+    def on_response(self, response: Any, exchange: Exchange) -> Any:
+        """Apply the rules to a response."""
+        occasion: Occasion | None = exchange.state.get(self)
+        if occasion is None:  # no rule is about the request
+            self._names.learn(response, self.schema.shape(type(response), exchange.version))
+            return None
+        self._respond(occasion, response)
+        # Only another object is encoded again.
+        return copy(occasion.response) if occasion.changed else None
+
+    async def _settle_later(self, occasion: Occasion) -> Any:
+        await asyncio.sleep(occasion.delay_ms / 1000)
+        return self._settle(occasion)
+
+    def _settle(self, occasion: Occasion) -> Any:
+        """Return what the request's method returns."""
+        if self._advance is not None:
+            for ms, members, node in occasion.clocks:
+                self._advance(ms, members, node)
+        outcome, exchange = occasion.outcome, occasion.exchange
+        if isinstance(outcome, Close):
+            raise Close("; ".join(exchange.notes), reset=outcome.reset)
+        if outcome is None:
+            return None if occasion.request is occasion.received else occasion.request
+        if isinstance(outcome, Silence):
+            return outcome
+        self._respond(occasion, outcome)
+        return occasion.response
+
+    def _respond(self, occasion: Occasion, response: Any) -> None:
+        """Apply the rules to a response, of the broker or of a rule."""
+        exchange = occasion.exchange
+        occasion.response = response
+        with self._changed:
+            shape = self.schema.shape(type(response), exchange.version)
+            if {"topic", "topic_id"} <= shape.roles:
+                self._names.learn(response, shape)
+            if occasion.sessionless and response.session_id:
+                occasion.change("response").session_id = 0
+            for act in occasion.later:
+                act()
+            for rule in dict.fromkeys((*occasion.fired, *self._rules)):
                 target = rule.target(exchange)
                 if target is None:
                     continue
-                occasion = Occasion(target, exchange, faults.names)
-                if rule not in exchange.fired:
-                    if rule.decides_on_request(target) or not rule.matches(occasion, message):
-                        continue
-                    if not self._fires(rule, exchange, message):
-                        continue
-                acted = True
-                for action in rule.actions:
-                    action.response(occasion, delivery)
-            for event in exchange.events:
-                event.response = delivery.message
-        return delivery if acted else None
+                decided = rule in occasion.fired or rule.decides_on_request(target)
+                if not decided and rule.matches(target, occasion):
+                    self._fire(rule, target, occasion)
+                for action in occasion.fired.get(rule, ()):
+                    if not action.acts_on_request(target):
+                        action.act(target, occasion)
+            for event in occasion.events:
+                event.response = occasion.response
+        if occasion.fired or occasion.delivery.held:
+            exchange.delivery = occasion.delivery.steps
 
-    def steps(self, delivery: Delivery, frame: bytes) -> list[StepTo]:
-        """Return how a frame, length prefix included, reaches the client."""
-        for transform in delivery.transforms:
-            frame = transform(frame)
-        steps: list[StepTo] = []
-        if delivery.delay_ms:
-            steps.append(Wait(delivery.delay_ms / 1000))
-        if delivery.drop:
-            return [*steps, Close(delivery.reset)]
-        if delivery.cut_at is not None:
-            size = delivery.cut_at if delivery.cut_at >= 1 else len(frame) * delivery.cut_at
-            frame = frame[: max(1, min(int(size), len(frame) - 1))]
-        if delivery.hold_ms is not None:
-            self._held.append(frame)
-            return [*steps, Hold(delivery.hold_ms / 1000, self.release)]
-        size, pause = delivery.trickle or (len(frame), 0.0)
-        for begin in range(0, len(frame), size):
-            if begin and pause:
-                steps.append(Wait(pause / 1000))
-            steps.append(Send(frame[begin : begin + size]))
-        if delivery.cut_at is not None:
-            return [*steps, Close(delivery.reset)]
-        return [*steps, *(Send(held) for held in self.release())]
-
-    def release(self) -> list[bytes]:
-        """Return the frames that were held, oldest first."""
-        held, self._held = self._held, []
-        return held
-
-    def _refuses_session(self, exchange: Exchange, verdict: Verdict) -> bool:
-        """Refuse a fetch that names only what has changed since the last one (KIP-227).
+    def _refused_session(self, exchange: Exchange) -> Any:
+        """Return the refusal of a fetch that names only what has changed since the last one (KIP-227).
 
         A rule about a topic needs requests that name all their partitions. FETCH_SESSION_ID_NOT_FOUND makes
         the client send a full request, and no response opens another session.
         """
-        if not exchange.request.session_id:
-            return False
-        package = self._faults.schema.package
+        package = self.schema.package
         code = package.get("ErrorCode")[_SESSION_NOT_FOUND]
-        verdict.fate = Fate.ANSWER
-        verdict.answer = package.response_class(exchange.api_key)(error_code=int(code))
-        return True
+        return package.response_class(exchange.api_key)(error_code=int(code))
 
-    def _fires(self, rule: Rule, exchange: Exchange, response: Any) -> bool:
-        faults = self._faults
-        today = time.time()
-        if not rule.draw(faults.clock(), today):
-            return False
-        for action in rule.actions:
-            action.fire(exchange)
-            what = action.describe(exchange)
+    def _fire(self, rule: Rule, target: Target, occasion: Occasion) -> None:
+        """Let a rule fire, if its limits allow it; its actions on requests act now."""
+        if not rule.draw():
+            return
+        exchange, today = occasion.exchange, time.time()
+        actions = occasion.fired[rule] = [action.drawn() for action in rule.actions]
+        for action in actions:
+            what = action.describe(occasion)
             exchange.notes.append(f"{rule.name}: {what}")
             event = Event(
                 rule,
                 what,
                 today,
-                exchange.connection,
+                exchange.connection.number,
                 exchange.client_id,
-                faults.schema.name(exchange.api_key),
+                target.api,
                 exchange.version,
                 exchange.correlation_id,
                 exchange.frame,
-                exchange.request,
-                response,
+                occasion.received,
+                occasion.response,
             )
-            exchange.events.append(event)
-            faults.history.append(event)
-        faults.changed.notify_all()
-        return True
-
-
-def _several(key: str, value: Any) -> tuple[Any, ...]:
-    """Return one value or several as a tuple. Raises FaultError for values of another kind."""
-    kinds = declared(Faults.on)[key].kinds[:1]
-    is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes))
-    values = tuple(value) if is_list else (value,)
-    for each in values:
-        if not is_of(each, kinds):
-            raise FaultError(f"{each!r} is not {kinds_in_words(kinds)}", word=str(each), key=key)
-    return values
+            occasion.events.append(event)
+            self.history.append(event)
+        self._changed.notify_all()
+        if occasion.response is None:
+            for action in actions:
+                if action.acts_on_request(target):
+                    action.act(target, occasion)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,8 +23,9 @@ from typing import Any
 from krammar.faults.declared import Values, declared
 from krammar.faults.engine import Faults
 from krammar.faults.errors import FaultError, unknown
+from krammar.faults.limits import Limits
 from krammar.faults.rules import ACTIONS, Rule
-from krammar.faults.toml_places import Places, Way
+from krammar.faults.toml_places import Way, find
 from krammar.util.diagnostics import Diagnostics, Position, format_text
 
 TABLE = "fault"
@@ -102,7 +103,6 @@ class _Reader:
         self._path = path
         self._text = text
         self._diagnostics = diagnostics
-        self._places = Places(text)
         self._rules: dict[str, Rule] = {}
 
     def read(self, tables: dict[str, Any]) -> list[Expected]:
@@ -121,29 +121,24 @@ class _Reader:
         return expected
 
     def _rule(self, fault: dict[str, Any], way: Way) -> Rule | None:
+        before = len(self._diagnostics.found)
         known = [*_KEYS, *ACTIONS]
         for key in fault:
             if key not in known:
                 self._report(unknown("the key", key, known), (*way, key), on_key=True)
             else:
                 self._try((*way, key), _typed, key, fault[key])
-        if len(self._diagnostics.found) and any(
-            key not in known or not _values(key).allow(fault[key]) for key in fault
-        ):
+        if len(self._diagnostics.found) > before:
             return None
         selection = {key: fault[key] for key in fault if key in _SELECTION}
         apis = selection.pop("api", [])
-        name = fault.get("name", "")
-        if name in self._rules:
-            error = FaultError(f'two rules have the name "{name}"', hint="rename one")
+        if fault.get("name") in self._rules:
+            error = FaultError(f'two rules have the name "{fault["name"]}"', hint="rename one")
             self._report(error, (*way, "name"))
-        rule: Rule | None = self._try(
-            way,
-            lambda: self._faults.on(*([apis] if isinstance(apis, str) else apis), **selection),
-        )
+        apis = [apis] if isinstance(apis, str) else apis
+        rule: Rule | None = self._try(way, self._faults.on, *apis, **selection)
         if rule is None:
             return None
-        self._rules[rule.name] = rule
         if not any(key in ACTIONS for key in fault):
             error = FaultError(
                 "the rule does nothing",
@@ -152,29 +147,30 @@ class _Reader:
             )
             self._report(error, way, on_key=True)
         for key, value in fault.items():
-            if key == "after":
-                self._try((*way, key), self._after, rule, value)
-            elif key == "probability":
-                rule_seed = fault.get("seed", 0)
-                self._try((*way, key), rule.with_probability, value, seed=rule_seed)
-            elif key in _LIMITS:
-                self._try((*way, key), _LIMITS[key], rule, value)
-            elif key == "change":
+            if key == "change":
                 for path, new in value.items():
                     self._try((*way, key, path), rule.change, path, new)
             elif key in ACTIONS:
-                self._try((*way, key), self._act, rule, key, value, fault.get("seed", 0))
+                self._try((*way, key), _act, rule, key, value, fault.get("seed", 0))
+            elif key in _LIMITS:
+                self._try((*way, key), self._limit, rule, key, value)
+        self._rules[rule.name] = rule
         return rule
 
-    def _act(self, rule: Rule, key: str, value: Any, seed: int) -> None:
-        rule.do(ACTIONS[key].from_file(value, seed))
-
-    def _after(self, rule: Rule, name: str) -> None:
-        if name not in self._rules or self._rules[name] is rule:
-            others = [other for other, each in self._rules.items() if each is not rule]
-            error = unknown("an earlier rule called", name, others)
-            raise error
-        rule.after(self._rules[name])
+    def _limit(self, rule: Rule, key: str, value: Any) -> None:
+        if key == "after":
+            if value not in self._rules:
+                raise unknown("an earlier rule called", value, self._rules)
+            rule.after(self._rules[value])
+        elif key == "once":
+            if not value:
+                raise FaultError("once needs true", hint="or leave it out", word="false")
+            rule.once()
+        else:
+            for each in value if key == "between" else ():
+                if isinstance(each, datetime) and each.tzinfo is None:
+                    raise FaultError(f"{each} has no time zone", hint="add Z for UTC")
+            rule.limit(**{key: value})
 
     def _try(self, way: Way, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
@@ -184,70 +180,33 @@ class _Reader:
             return None
 
     def _report(self, error: FaultError, way: Way, *, on_key: bool = False) -> None:
-        """Report an error at a value, or at its key."""
-        if (*way, 0) in self._places.keys:  # a table of an array
-            way = (*way, 0)
-        spans = self._places.keys if on_key else self._places.values
-        while way and way not in spans:
-            way = way[:-1]
-            if way in self._places.keys and way not in self._places.values:
-                spans = self._places.keys
-        span, key = spans.get(way), self._places.keys.get(way)
-        if span and key and error.word and error.word not in self._text[span.begin : span.end]:
-            span = key if error.word in self._text[key.begin : key.end] else span
-        begin, end = (span.begin, span.end) if span else (0, 1)
-        if not on_key and error.word and error.word in self._text[begin:end]:
-            begin = self._text.index(error.word, begin)
-            end = begin + len(error.word)
-        line = self._text.count("\n", 0, begin) + 1
-        column = begin - (self._text.rfind("\n", 0, begin) + 1) + 1
-        length = len(self._text[begin:end].split("\n")[0])
+        """Report an error at a key, or at the wrong word in its value or in the key."""
+        text = self._text
+        key, value = find(text, way)
+        begin, end = key if on_key else value
+        for span in () if on_key or not error.word else (key, value):
+            if (at := text.find(error.word, *span)) >= 0:
+                begin, end = at, at + len(error.word)
+        line = text.count("\n", 0, begin) + 1
+        column = begin - text.rfind("\n", 0, begin)
+        length = len(text[begin:end].split("\n")[0])
         position = Position(self._path, line, column, max(1, length))
         self._diagnostics.add(error.code, error.message, position, error.hint)
 
 
-def _values(key: str) -> Values:
-    return ACTIONS[key].in_files() if key in ACTIONS else _KEYS[key]
+def _act(rule: Rule, key: str, value: Any, seed: int) -> None:
+    rule.do(ACTIONS[key].from_file(value, seed))
 
 
 def _typed(key: str, value: Any) -> None:
-    if not _values(key).allow(value):
+    values = ACTIONS[key].in_files() if key in ACTIONS else _KEYS[key]
+    if not values.allow(value):
         example = ACTIONS[key].example if key in ACTIONS else _EXAMPLES.get(key)
-        raise FaultError(
-            f"{key} needs {_values(key).words}", hint=f"write {example}" if example else ""
-        )
+        raise FaultError(f"{key} needs {values.words}", hint=f"write {example}" if example else "")
 
 
-def _between(rule: Rule, value: list[Any]) -> None:
-    if len(value) != 2:
-        raise FaultError(f"between needs two moments, not {len(value)}")
-    for each in value:
-        if isinstance(each, datetime) and each.tzinfo is None:
-            raise FaultError(f"{each} has no time zone", hint="add Z for UTC")
-    rule.between(*value)
-
-
-def _once(rule: Rule, value: bool) -> None:
-    if value is not True:
-        raise FaultError("once needs true", hint="or leave it out", word="false")
-    rule.once()
-
-
-_LIMITS: Mapping[str, Callable[[Rule, Any], object]] = {
-    "once": _once,
-    "times": Rule.times,
-    "nth": Rule.nth,
-    "every": Rule.every,
-    "between": _between,
-}
 # The arguments of ``Faults.on``, the limits, and the kinds of their values.
 _SELECTION = {"api": Values((str, list)), **declared(Faults.on)}
 del _SELECTION["apis"]
-_KEYS: Mapping[str, Values] = {
-    **_SELECTION,
-    "once": Values((bool,)),
-    **dict.fromkeys(("times", "nth", "every", "seed", "expect"), Values((int,))),
-    "probability": Values((int, float)),
-    "between": Values((list,)),
-    "after": Values((str,)),
-}
+_LIMITS = {**declared(Limits), "once": Values((bool,)), "after": Values((str,))}
+_KEYS = {**_SELECTION, **_LIMITS, "expect": Values((int,))}

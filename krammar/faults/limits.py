@@ -2,63 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from random import Random
-from typing import Protocol
+from typing import Annotated, Any
 
+from krammar.faults.declared import Check, declared
 from krammar.faults.errors import FaultError
 
-
-class Counted(Protocol):
-    """A rule that another one waits for."""
-
-    fired: int
+_COUNT = Check(
+    lambda number: number is None or number >= 1,
+    "{name} must be a whole number from 1, not {value}",
+)
+_SHARE = Check(lambda share: 0 <= share <= 1, "{name} must be from 0 to 1, not {value}")
 
 
 @dataclass(slots=True)
 class Limits:
-    """How often a rule fires. Times are in seconds since the rule was made, or since 1970 where
-    ``absolute``."""
+    """How often a rule fires. The fields are the keys of a file.
 
-    times: int | None = None
-    nth: int | None = None
-    every: int = 1
-    probability: float = 1.0
-    random: Random = field(default_factory=lambda: Random(0))
-    between: tuple[float, float] | None = None
-    absolute: bool = False
-    after: Counted | None = None
+    Args:
+        times: at most so often.
+        nth: on this match only, counted from 1.
+        every: on every match of this number.
+        probability: of firing on a match; the same ``seed`` gives the same choices.
+        between: two moments, in seconds since the rule was made, or as datetimes.
+        after: a rule that has to fire before.
 
-    def check(self) -> None:
-        """Raise FaultError if limits contradict each other."""
-        hint = "leave one of them out"
+    Raises:
+        FaultError: a value does not fit, or limits contradict each other.
+    """
+
+    times: Annotated[int | None, _COUNT] = None
+    nth: Annotated[int | None, _COUNT] = None
+    every: Annotated[int, _COUNT] = 1
+    probability: Annotated[float, _SHARE] = 1.0
+    seed: int = 0
+    between: Iterable[float | datetime] | None = None
+    after: Any = None
+    random: Random = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, values in declared(Limits).items():
+            values.check(name, getattr(self, name), name)
         if self.nth is not None and self.times not in (None, 1):
-            raise FaultError(
-                f"nth({self.nth}) fires once, so it cannot fire {self.times} times",
-                hint=hint,
-                code="F501",
-            )
+            self._contradict(f"fires once, so it cannot fire {self.times} times")
         if self.nth is not None and self.nth % self.every:
-            raise FaultError(
-                f"nth({self.nth}) and every({self.every}) select different matches",
-                hint=hint,
-                code="F501",
-            )
+            self._contradict(f"and every({self.every}) select different matches")
+        if self.between is not None:
+            _check_moments(*self.between)
+        self.random = Random(self.seed)
+
+    def _contradict(self, why: str) -> None:
+        raise FaultError(f"nth({self.nth}) {why}", hint="leave one of them out", code="F501")
+
+    def _span(self, since_made: float, today: float) -> tuple[float, float, float]:
+        """Return the time now, and the two moments, by the same clock."""
+        start, end = self.between or (float("-inf"), float("inf"))
+        if isinstance(start, datetime) and isinstance(end, datetime):
+            return today, start.timestamp(), end.timestamp()
+        return since_made, start, end  # type: ignore[return-value]
 
     def waits(self, since_made: float, today: float) -> bool:
         """Return whether matches do not count yet, or no longer. Times are in seconds."""
         if self.after is not None and not self.after.fired:
             return True
-        if self.between is None:
-            return False
-        time = today if self.absolute else since_made
-        return not self.between[0] <= time < self.between[1]
+        now, start, end = self._span(since_made, today)
+        return not start <= now < end
 
     def fires(self, matched: int, fired: int) -> bool:
         """Return whether the rule fires on a match, after ``fired`` times. ``matched`` counts it too."""
-        if self.nth is not None and matched != self.nth:
-            return False
-        if matched % self.every:
+        if self.nth not in (None, matched) or matched % self.every:
             return False
         if self.probability < 1 and self.random.random() >= self.probability:
             return False
@@ -70,11 +85,20 @@ class Limits:
             return True
         if self.nth is not None and matched >= self.nth:
             return True
-        time = today if self.absolute else since_made
-        return self.between is not None and time >= self.between[1]
+        now, _, end = self._span(since_made, today)
+        return now >= end
 
 
-def at_least_one(what: str, number: int) -> None:
-    """Raise FaultError for a value below 1, or of another type."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise FaultError(f"{what} must be a whole number from 1, not {number}", word=str(number))
+def _check_moments(*moments: Any) -> None:
+    if len(moments) != 2:
+        raise FaultError(f"between needs two moments, not {len(moments)}")
+    start, end = moments
+    if not any(
+        isinstance(start, kind) and isinstance(end, kind) for kind in (datetime, (int, float))
+    ):
+        raise FaultError(
+            f"{start} and {end} are not two moments",
+            hint="write two numbers of seconds, or two dates with times",
+        )
+    if start >= end:
+        raise FaultError(f"{end} is not after {start}", word=str(end))

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from krammar.faults.action import Action, Names, Occasion, Target, copied
+from krammar.faults.action import Action, Occasion
+from krammar.faults.answers import structs
 from krammar.faults.batches import corrupt
 from krammar.faults.errors import FaultError, unknown
-from krammar.faults.paths import value_of
-from krammar.faults.shape import Shape
-from krammar.faults.steps import Delivery, Exchange, Verdict
+from krammar.faults.paths import Path, PathStep
+from krammar.faults.targets import Target, Targets
 from krammar.faults.versions import range_of
 
 _API_VERSIONS = "ApiVersions"
-_THROTTLE = "throttle_time_ms"
+_THROTTLE = Path("throttle_time_ms", "response", (PathStep("throttle_time_ms", None),))
 
 
 @dataclass(eq=False)
@@ -31,15 +31,10 @@ class Throttle(Action):
     told: ClassVar[str] = "set a throttle time of {ms} ms"
 
     def check(self, target: Target) -> None:
-        shape = target.response
-        kind = next((f.type for f in shape.layout.fields if f.name == _THROTTLE), None)
-        if kind is None:
-            raise FaultError(f"{target.title('response')} has no {_THROTTLE}", code="F401")
-        value_of(self.ms, kind, target.schema.package, what=_THROTTLE)
+        target.value_at(_THROTTLE, self.ms)
 
-    def response(self, occasion: Occasion, delivery: Delivery) -> None:
-        delivery.message.throttle_time_ms = self.ms
-        delivery.changed = True
+    def act(self, target: Target, occasion: Occasion) -> None:
+        occasion.change("response").throttle_time_ms = self.ms
 
 
 @dataclass(eq=False)
@@ -55,49 +50,27 @@ class Change(Action):
     path: str
     value: Any
     key: ClassVar[str] = "change"
-    written: ClassVar[tuple[type, ...]] = (dict,)
     example: ClassVar[str] = 'change = { "request.acks" = 1 }'
 
-    def settle(self, names: Names) -> None:
-        self._path = names.find_path(self.path)
+    def settle(self, targets: Targets) -> None:
+        self._path = targets.find_path(self.path)
 
     def acts_on_request(self, target: Target) -> bool:
         return self._path.side == "request"
 
     def check(self, target: Target) -> None:
-        kind = self._path.type_in(target.shape(self._path.side).layout)
-        if kind is None:
-            raise FaultError(
-                f"{target.title(self._path.side)} has no {self.path}",
-                code="F401",
-                word=self.path,
-            )
+        target.type_at(self._path)
         if not callable(self.value):
-            value_of(self.value, kind, target.schema.package, what=self.path)
+            target.value_at(self._path, self.value)
 
-    def fits(self, occasion: Occasion, message: Any) -> bool:
-        return any(True for _ in self._path.owners(message))
+    def fits(self, target: Target, occasion: Occasion, message: Any) -> bool:
+        return bool(self._path.owners(message))
 
-    def _set(self, occasion: Occasion, message: Any) -> None:
-        target = occasion.target
-        kind = self._path.type_in(target.shape(self._path.side).layout)
-        assert kind is not None
-        value = self.value(occasion.exchange.request) if callable(self.value) else self.value
-        self._path.assign(message, value_of(value, kind, target.schema.package, what=self.path))
+    def act(self, target: Target, occasion: Occasion) -> None:
+        value = self.value(occasion.received) if callable(self.value) else self.value
+        self._path.assign(occasion.change(self._path.side), target.value_at(self._path, value))
 
-    def request(self, occasion: Occasion, verdict: Verdict) -> None:
-        if self._path.side == "request":
-            if not verdict.changed:
-                verdict.request = copied(verdict.request, occasion.target.request)
-            self._set(occasion, verdict.request)
-            verdict.changed = True
-
-    def response(self, occasion: Occasion, delivery: Delivery) -> None:
-        if self._path.side == "response":
-            self._set(occasion, delivery.message)
-            delivery.changed = True
-
-    def describe(self, exchange: Exchange) -> str:
+    def describe(self, occasion: Occasion) -> str:
         to = "what a function returned" if callable(self.value) else repr(self.value)
         return f"set {self.path} to {to}"
 
@@ -115,8 +88,8 @@ class Offer(Action):
     told: ClassVar[str] = "changed the versions that are offered"
     example: ClassVar[str] = 'offer = { Produce = "3-7" }'
 
-    def settle(self, names: Names) -> None:
-        known = names.schema.names()
+    def settle(self, targets: Targets) -> None:
+        known = targets.schema.names()
         self._offered: dict[int, tuple[int, int] | None] = {}
         for name, text in self.versions.items():
             if name not in known:
@@ -137,15 +110,14 @@ class Offer(Action):
                 code="F401",
             )
 
-    def response(self, occasion: Occasion, delivery: Delivery) -> None:
+    def act(self, target: Target, occasion: Occasion) -> None:
         kept = []
-        for entry in delivery.message.api_keys:
+        for entry in occasion.response.api_keys:
             wanted = self._offered.get(entry.api_key, (entry.min_version, entry.max_version))
             if wanted is not None:
                 entry.min_version, entry.max_version = wanted
                 kept.append(entry)
-        delivery.message.api_keys = kept
-        delivery.changed = True
+        occasion.change("response").api_keys = kept
 
 
 @dataclass(eq=False)
@@ -168,37 +140,22 @@ class Corrupt(Action):
         if not target.request.has_records and not (response and response.has_records):
             raise FaultError(f"{target.api} v{target.version} has no record batches", code="F401")
 
-    def request(self, occasion: Occasion, verdict: Verdict) -> None:
-        shape = occasion.target.request
-        if shape.has_records:
-            if not verdict.changed:
-                verdict.request = copied(verdict.request, shape)
-            self._corrupt(occasion, verdict.request, shape)
-            verdict.changed = True
+    def fits(self, target: Target, occasion: Occasion, message: Any) -> bool:
+        return any(True for _ in self._batches(target, occasion, message))
 
-    def response(self, occasion: Occasion, delivery: Delivery) -> None:
-        if occasion.target.response.has_records:
-            self._corrupt(occasion, delivery.message, occasion.target.response)
-            delivery.changed = True
-
-    def fits(self, occasion: Occasion, message: Any) -> bool:
-        side = "request" if self.acts_on_request(occasion.target) else "response"
-        return any(True for _ in _batches(occasion, message, occasion.target.shape(side), {}))
-
-    def _corrupt(self, occasion: Occasion, message: Any, shape: Shape) -> None:
-        for struct, name in _batches(occasion, message, shape, {}):
+    def act(self, target: Target, occasion: Occasion) -> None:
+        message = occasion.change(self._side(target))
+        for struct, name in self._batches(target, occasion, message):
             setattr(struct, name, corrupt(bytes(getattr(struct, name)), self.kind))
 
+    def _side(self, target: Target) -> str:
+        return "request" if target.request.has_records else "response"
 
-def _batches(
-    occasion: Occasion, struct: Any, shape: Shape, outer: dict[str, Any]
-) -> Iterator[tuple[Any, str]]:
-    """Yield the structs and attributes that hold the batches to which the rule applies."""
-    subject = outer | {role: getattr(struct, name) for name, role in shape.plain}
-    for name in shape.records:
-        if getattr(struct, name) and occasion.target.selection.matches(subject, occasion.names):
-            yield struct, name
-    for branch in shape.branches:
-        if branch.shape is not None and branch.shape.has_records:
-            for element in getattr(struct, branch.name) or []:
-                yield from _batches(occasion, element, branch.shape, subject)
+    def _batches(
+        self, target: Target, occasion: Occasion, message: Any
+    ) -> Iterator[tuple[Any, str]]:
+        """Yield the structs and attributes that hold the batches to which the rule applies."""
+        for struct, own, subject in structs(message, target.shape(self._side(target))):
+            for name in own.records:
+                if getattr(struct, name) and target.selection.matches(subject, occasion.names):
+                    yield struct, name

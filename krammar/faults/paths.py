@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -35,11 +35,19 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathStep:
     """A field, and for an array the index of an element; -1 means every element."""
 
     name: str
     index: int | None
+
+    def places(self, holder: Any) -> list[tuple[Any, str | int]]:
+        """Return the places of the values in a struct: itself and the attribute, or the list and indexes."""
+        if self.index is None:
+            return [(holder, self.name)]
+        elements = getattr(holder, self.name) or []
+        indexes = range(len(elements)) if self.index < 0 else [self.index]
+        return [(elements, index) for index in indexes if index < len(elements)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ class Path:
 
     text: str
     side: str
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
 
     @classmethod
     def parse(cls, text: str) -> Path:
@@ -66,7 +74,7 @@ class Path:
                     code="F101",
                     word=part,
                 )
-            steps.append(Step(found["name"], _index(found["index"])))
+            steps.append(PathStep(found["name"], _index(found["index"])))
         return cls(text, side, tuple(steps))
 
     def type_in(self, layout: Layout) -> Type | None:
@@ -115,50 +123,34 @@ class Path:
             cls = inner
         return None
 
-    def owners(self, message: Any) -> Iterator[tuple[Any, str | int]]:
-        """Yield the places of the values: a struct and an attribute, or a list and an index."""
+    def owners(self, message: Any) -> list[tuple[Any, str | int]]:
+        """Return the places of the values: a struct and an attribute, or a list and an index."""
+        places: list[tuple[Any, str | int]] = []
         holders = [message]
-        for number, step in enumerate(self.steps):
-            last = number == len(self.steps) - 1
-            found: list[Any] = []
-            for holder in holders:
-                if step.index is None:
-                    if last:
-                        yield holder, step.name
-                    elif (value := getattr(holder, step.name)) is not None:
-                        found.append(value)
-                    continue
-                elements = getattr(holder, step.name) or []
-                indexes: Iterable[int] = range(len(elements)) if step.index < 0 else (step.index,)
-                for index in indexes:
-                    if index >= len(elements):
-                        continue
-                    if last:
-                        yield elements, index
-                    else:
-                        found.append(elements[index])
-            holders = found
+        for step in self.steps:
+            places = [place for holder in holders for place in step.places(holder)]
+            holders = [value for place in places if (value := value_in(*place)) is not None]
+        return places
 
     def values(self, message: Any, names: TopicNames) -> Iterator[Any]:
         """Yield the values of the field. A topic that a message names by its id alone has its name."""
         for holder, key in self.owners(message):
-            if isinstance(key, int):
-                yield holder[key]
-                continue
-            value = getattr(holder, key)
+            value = value_in(holder, key)
             topic_id = getattr(holder, "topic_id", None) if value == "" else None
             yield (names(topic_id) or value) if topic_id else value
 
-    def assign(self, message: Any, value: Any) -> bool:
-        """Set the field wherever the message has it. Returns whether it has it anywhere."""
-        done = False
-        for holder, key in list(self.owners(message)):
+    def assign(self, message: Any, value: Any) -> None:
+        """Set the field wherever the message has it."""
+        for holder, key in self.owners(message):
             if isinstance(key, int):
                 holder[key] = value
             else:
                 setattr(holder, key, value)
-            done = True
-        return done
+
+
+def value_in(holder: Any, key: str | int) -> Any:
+    """Return the value of a struct's attribute, or of a list's index."""
+    return holder[key] if isinstance(key, int) else getattr(holder, key)
 
 
 def _index(text: str | None) -> int | None:

@@ -5,25 +5,30 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from inspect import Parameter, Signature, signature
-from random import Random
 from typing import Any, Concatenate, ParamSpec, Self, get_type_hints
 
 from krammar.faults import answer_action, message_actions, wire_actions
-from krammar.faults.action import Action, Occasion, Target
-from krammar.faults.answers import Selection, subjects
-from krammar.faults.errors import FaultError, FaultNotFired, blaming
-from krammar.faults.limits import Limits, at_least_one
-from krammar.faults.paths import Condition
-from krammar.faults.shape import Schema
-from krammar.faults.steps import Exchange
-from krammar.faults.targets import Targets, names_role
+from krammar.faults.action import Action, Occasion
+from krammar.faults.answers import subjects
+from krammar.faults.errors import FaultError, FaultNotFired
+from krammar.faults.limits import Limits
+from krammar.faults.targets import Target, Targets, names_role
+from krammar.proxy.interface import Exchange
 
 # Far longer than a fault takes to fire in a test that works.
 PATIENCE = 30.0
 
+# Where an exchange has what rules select clients by.
+CLIENTS: Mapping[str, Callable[[Exchange], Any]] = {
+    "client_id": lambda exchange: exchange.client_id,
+    "principal": lambda exchange: f"User:{exchange.connection.principal or 'ANONYMOUS'}",
+    "connection": lambda exchange: exchange.connection.number,
+    "node": lambda exchange: exchange.connection.node,
+}
 
 P = ParamSpec("P")
 
@@ -58,17 +63,13 @@ class Rule:
 
     def __init__(
         self,
-        schema: Schema,
-        apis: tuple[Any, ...],
-        *,
         name: str,
-        versions: Any,
+        targets: Targets,
         client: Mapping[str, tuple[Any, ...]],
-        selection: Selection,
-        where: Collection[str],
-        seen: Collection[str],
+        *,
+        sees: Collection[str],
         changed: threading.Condition,
-        now: tuple[float, float],
+        clock: Callable[[], tuple[float, float]],
         armed: Callable[[], None],
         removed: Callable[[Rule], None],
     ) -> None:
@@ -76,19 +77,15 @@ class Rule:
         self.actions: list[Action] = []
         self.matched = 0
         self.fired = 0
+        self._targets = targets
         self._client = client
-        self._selection = selection
         self._limits = Limits()
-        self._seen = seen
+        self._sees = sees
         self._changed = changed
+        self._clock = clock
+        self._made = clock()[0]
         self._armed = armed
         self._removed = removed
-        self._made, self._made_at = now
-        self._targets = Targets(schema, apis, versions, selection)
-        self._conditions: list[Condition] = []
-        for text in where:
-            with blaming("where"):
-                self._conditions.append(self._targets.condition(text))
 
     def __repr__(self) -> str:
         return f"<fault {self.name!r}: matched {self.matched}, fired {self.fired}>"
@@ -112,57 +109,36 @@ class Rule:
 
     def once(self) -> Self:
         """Fire on the first match only."""
-        return self.times(1)
+        return self.limit(times=1)
 
     def times(self, number: int) -> Self:
         """Fire ``number`` times at most."""
-        return self._limit("times", number)
+        return self.limit(times=number)
 
     def nth(self, number: int) -> Self:
         """Fire on the ``number``th match only, counted from 1."""
-        return self._limit("nth", number)
+        return self.limit(nth=number)
 
     def every(self, number: int) -> Self:
         """Fire on every ``number``th match."""
-        return self._limit("every", number)
-
-    def _limit(self, name: str, number: int) -> Self:
-        with self._or_removed():
-            at_least_one(name, number)
-            setattr(self._limits, name, number)
-            self._limits.check()
-        return self
+        return self.limit(every=number)
 
     def with_probability(self, probability: float, *, seed: int = 0) -> Self:
         """Fire on a match with a probability between 0 and 1. The same seed gives the same choices."""
-        with self._or_removed():
-            if not isinstance(probability, (int, float)) or not 0 <= probability <= 1:
-                raise FaultError(
-                    f"probability must be from 0 to 1, not {probability}", word=str(probability)
-                )
-        self._limits.probability, self._limits.random = probability, Random(seed)
-        return self
+        return self.limit(probability=probability, seed=seed)
 
     def between(self, start: float | datetime, end: float | datetime) -> Self:
         """Fire between two moments only: two times in seconds since the rule was made, or two datetimes."""
-        with self._or_removed():
-            if isinstance(start, datetime) and isinstance(end, datetime):
-                span, absolute = (start.timestamp(), end.timestamp()), True
-            elif isinstance(start, (int, float)) and isinstance(end, (int, float)):
-                span, absolute = (float(start), float(end)), False
-            else:
-                raise FaultError(
-                    f"{start} and {end} are not two moments",
-                    hint="write two numbers of seconds, or two dates with times",
-                )
-            if span[0] >= span[1]:
-                raise FaultError(f"{end} is not after {start}", word=str(end))
-        self._limits.between, self._limits.absolute = span, absolute
-        return self
+        return self.limit(between=[start, end])
 
     def after(self, rule: Rule) -> Self:
         """Fire only after another rule has fired."""
-        self._limits.after = rule
+        return self.limit(after=rule)
+
+    def limit(self, **limits: Any) -> Self:
+        """Set limits by their names, the fields of ``Limits``. Raises FaultError; the rule is then removed."""
+        with self._or_removed():
+            self._limits = replace(self._limits, **limits)
         return self
 
     # What: actions.
@@ -189,7 +165,7 @@ class Rule:
         """Add an action. Raises FaultError if it cannot be applied; the rule is then removed."""
         with self._or_removed():
             action.settle(self._targets)
-            if action.needs and action.needs not in self._seen:
+            if action.needs and action.needs not in self._sees:
                 raise FaultError(
                     f"only krammar's broker has a {action.needs} to set",
                     hint="use krammar broker --faults",
@@ -198,8 +174,8 @@ class Rule:
             self._targets.keep(action.check)
             self._targets.keep(partial(self._check_side, action))
         with self._changed:
-            if self._limits.times is None:
-                self._limits.times = action.uses()
+            if self._limits.times is None and (uses := action.uses()):
+                self._limits = replace(self._limits, times=uses)
             self.actions = [*self.actions, action]
             self._armed()
         return self
@@ -207,8 +183,9 @@ class Rule:
     def _check_side(self, action: Action, target: Target) -> None:
         if not action.acts_on_request(target):
             return
-        if any(condition.path.side == "response" for condition in self._conditions) or any(
-            not names_role(target.request, role) for role in self._selection.values
+        targets = self._targets
+        if any(condition.path.side == "response" for condition in targets.conditions) or any(
+            not names_role(target.request, role) for role in targets.selection.values
         ):
             raise FaultError(
                 f'the rule "{self.name}" looks at the response, so it cannot act on the request',
@@ -260,56 +237,58 @@ class Rule:
         """Return the message-version to act on; None if the rule is not armed, or is not about the exchange."""
         if not self.actions:
             return None
-        for name, wanted in self._client.items():
-            if getattr(exchange, name) not in wanted:
-                return None
+        if any(CLIENTS[name](exchange) not in wanted for name, wanted in self._client.items()):
+            return None
         return self._targets.get(exchange.api_key, exchange.version)
 
     def decides_on_request(self, target: Target) -> bool:
         return any(action.acts_on_request(target) for action in self.actions)
 
-    def keeps_no_sessions(self, now: float, today: float) -> bool:
-        """Whether the rule needs the partitions of every Fetch. Times are in seconds."""
-        names_elements = {"topic", "partition"} & self._selection.values.keys() or any(
+    def keeps_no_sessions(self) -> bool:
+        """Whether the rule needs the partitions of every Fetch."""
+        targets = self._targets
+        names_elements = {"topic", "partition"} & targets.selection.values.keys() or any(
             condition.path.side == "request" and condition.path.steps[0].index is not None
-            for condition in self._conditions
+            for condition in targets.conditions
         )
         return bool(names_elements) and not self._limits.is_spent(
-            self.matched, self.fired, now - self._made, today
+            self.matched, self.fired, *self._times()
         )
 
-    def matches(self, occasion: Occasion, response: Any) -> bool:
-        """Whether selection and conditions hold."""
-        target, exchange, names = occasion.target, occasion.exchange, occasion.names
-        if self._selection:
-            about = list(subjects(exchange.request, target.request))
+    def matches(self, target: Target, occasion: Occasion) -> bool:
+        """Whether selection and conditions hold for a request, or for a response as soon as it exists."""
+        request, response, names = occasion.received, occasion.response, occasion.names
+        selection = target.selection
+        if selection:
+            about = list(subjects(request, target.request))
             if response is not None:
                 about += subjects(response, target.response)
-            if not any(
-                self._selection.bound(subject) and self._selection.matches(subject, names)
-                for subject in about
-            ):
+            if not any(selection.bound(each) and selection.matches(each, names) for each in about):
                 return False
-        for condition in self._conditions:
-            message = exchange.request if condition.path.side == "request" else response
+        for condition in self._targets.conditions:
+            message = request if condition.path.side == "request" else response
             if message is None or not condition.holds(message, names):
                 return False
-        on_request = response is None
         return all(
-            action.fits(occasion, exchange.request if on_request else response)
+            action.fits(target, occasion, request if response is None else response)
             for action in self.actions
-            if action.acts_on_request(target) == on_request
+            if action.acts_on_request(target) == (response is None)
         )
 
-    def draw(self, now: float, today: float) -> bool:
-        """Count a match, and return whether the rule fires on it. Times are in seconds."""
-        if self._limits.waits(now - self._made, today):
+    def draw(self) -> bool:
+        """Count a match, and return whether the rule fires on it."""
+        if self._limits.waits(*self._times()):
             return False
         self.matched += 1
         if not self._limits.fires(self.matched, self.fired):
             return False
         self.fired += 1
         return True
+
+    def _times(self) -> tuple[float, float]:
+        """Return the seconds since the rule was made, and since 1970."""
+        now, today = self._clock()
+        return now - self._made, today
 
 
 # The actions that files can have, by their keys, in the order in which hints list them.

@@ -35,7 +35,7 @@ SELECTED = ("topic", "topic_id", "partition", "group", "transactional_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class Container:
     """A field that holds a struct or an array. ``shape`` is None for an array of plain values, whose
     elements have ``role``."""
 
@@ -43,6 +43,13 @@ class Branch:
     is_array: bool
     shape: Shape | None
     role: str
+
+    def elements(self, struct: Any) -> list[Any]:
+        """Return the elements of the array, or the struct, as far as there are any."""
+        value = getattr(struct, self.name)
+        if self.is_array:
+            return value or []
+        return [] if value is None else [value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class Shape:
 
     layout: Layout
     plain: tuple[tuple[str, str], ...]
-    branches: tuple[Branch, ...]
+    branches: tuple[Container, ...]
     errors: tuple[str, ...]
     records: tuple[str, ...]
 
@@ -85,13 +92,20 @@ class Place:
     ``roles`` are the roles of the structs on the way, without the message's own.
     """
 
-    branches: tuple[Branch, ...]
+    branches: tuple[Container, ...]
     attribute: str
     roles: frozenset[str]
 
     def __str__(self) -> str:
         steps = [f"{b.name}[*]" if b.is_array else b.name for b in self.branches]
         return ".".join([*steps, self.attribute])
+
+    def structs(self, message: Any) -> list[Any]:
+        """Return the structs of a message that hold the error code."""
+        found = [message]
+        for branch in self.branches:
+            found = [element for struct in found for element in branch.elements(struct)]
+        return found
 
 
 class Schema:
@@ -102,18 +116,23 @@ class Schema:
         self._shapes: dict[tuple[str, int], Shape] = {}
         self._places: dict[tuple[int, int], list[Place]] = {}
 
+    def class_of(self, side: str, api_key: int) -> Any:
+        """Return the class of a request or a response; None for a request without a response."""
+        package = self.package
+        find = package.request_class if side == "request" else package.response_class
+        return find(api_key)
+
+    def side(self, side: str, api_key: int, version: int) -> Shape | None:
+        """Return the shape of a request or a response; None for a request without a response."""
+        cls = self.class_of(side, api_key)
+        return None if cls is None else self.shape(cls, version)
+
     def request(self, api_key: int, version: int) -> Shape:
         return self.shape(self.package.request_class(api_key), version)
 
     def response(self, api_key: int, version: int) -> Shape | None:
         """Return the response's shape; None for a request without a response."""
-        cls = self.package.response_class(api_key)
-        return None if cls is None else self.shape(cls, version)
-
-    def names_topics(self, api_key: int, version: int) -> bool:
-        """Whether a response has names and ids of topics."""
-        shape = self.response(api_key, version)
-        return shape is not None and {"topic", "topic_id"} <= shape.roles
+        return self.side("response", api_key, version)
 
     def shape(self, cls: Any, version: int) -> Shape:
         key = (cls.__name__, version)
@@ -130,14 +149,8 @@ class Schema:
             places = [] if shape is None else error_places(shape)
             self._places[api_key, version] = places
         for place in places:
-            structs = [response]
-            for branch in place.branches:
-                inner = [getattr(each, branch.name) for each in structs]
-                structs = (
-                    [one for many in inner for one in many or ()] if branch.is_array else inner
-                )
-            for each in structs:
-                yield getattr(each, place.attribute)
+            for struct in place.structs(response):
+                yield getattr(struct, place.attribute)
 
     def name(self, api_key: int) -> str:
         """Return the name of an API, such as ``Produce``."""
@@ -155,9 +168,9 @@ def _shape(layout: Layout) -> Shape:
         while isinstance(kind, Array):
             kind, is_array = kind.element, True
         if isinstance(kind, Nested):
-            branches.append(Branch(field.name, is_array, _shape(kind.layout), ""))
+            branches.append(Container(field.name, is_array, _shape(kind.layout), ""))
         elif is_array:
-            branches.append(Branch(field.name, True, None, _role(field)))
+            branches.append(Container(field.name, True, None, _role(field)))
         elif isinstance(kind, Scalar) and kind.enum == ERROR_CODE:
             errors.append(field.name)
         elif isinstance(kind, Text) and kind.records:
@@ -176,7 +189,7 @@ def error_places(shape: Shape) -> list[Place]:
     """Return where a message can hold an error code, outermost first."""
     found: list[Place] = []
 
-    def visit(shape: Shape, branches: tuple[Branch, ...], roles: frozenset[str]) -> None:
+    def visit(shape: Shape, branches: tuple[Container, ...], roles: frozenset[str]) -> None:
         for name in shape.errors:
             found.append(Place(branches, name, roles))
         for branch in shape.branches:

@@ -2,19 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from krammar.faults.action import Target
 from krammar.faults.answers import Selection
 from krammar.faults.errors import FaultError, blaming, unknown
-from krammar.faults.paths import Condition, Path, value_of
+from krammar.faults.paths import Condition, Path, PathStep, value_of
 from krammar.faults.shape import Schema, Shape
 from krammar.faults.versions import in_words, range_of, spell
+from krammar.wire.layout import Type
 
 # The codes of errors that another message-version may not have.
 _NOT_HERE = ("F401", "F501")
+SIDES = ("request", "response")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A message-version that a rule applies to."""
+
+    schema: Schema
+    api_key: int
+    version: int
+    selection: Selection
+
+    @property
+    def api(self) -> str:
+        return self.schema.name(self.api_key)
+
+    @property
+    def request(self) -> Shape:
+        return self.shape("request")
+
+    @property
+    def response(self) -> Shape:
+        """Raises FaultError for a request without a response."""
+        return self.shape("response")
+
+    def shape(self, side: str) -> Shape:
+        """Return the request's or the response's shape. Raises FaultError for a request without a response."""
+        shape = self.schema.side(side, self.api_key, self.version)
+        if shape is None:
+            raise FaultError(f"{self.api} has no response", code="F401")
+        return shape
+
+    def title(self, side: str) -> str:
+        return f"{self.api}{side.capitalize()} v{self.version}"
+
+    def type_at(self, path: Path) -> Type:
+        """Return the type of a field. Raises FaultError if the message-version does not have it."""
+        kind = path.type_in(self.shape(path.side).layout)
+        if kind is None:
+            raise FaultError(
+                f"{self.title(path.side)} has no {path.text}", code="F401", word=path.text
+            )
+        return kind
+
+    def value_at(self, path: Path, value: Any) -> Any:
+        """Return a value as a field holds it. Raises FaultError if it does not fit."""
+        return value_of(value, self.type_at(path), self.schema.package, what=path.text)
 
 
 class Targets:
@@ -25,10 +73,15 @@ class Targets:
     """
 
     def __init__(
-        self, schema: Schema, apis: tuple[Any, ...], versions: Any, selection: Selection
+        self,
+        schema: Schema,
+        apis: tuple[Any, ...],
+        versions: Any,
+        selection: Selection,
+        where: Iterable[str],
     ) -> None:
         self.schema = schema
-        self._selection = selection
+        self.selection = selection
         self._named = bool(apis)
         with blaming("api"):
             keys = self._keys(apis)
@@ -37,6 +90,8 @@ class Targets:
         for role in selection.values:
             with blaming(role):
                 self.keep(partial(_about, role))
+        with blaming("where"):
+            self.conditions = [self._condition(text) for text in where]
 
     @property
     def places(self) -> Collection[tuple[int, int]]:
@@ -76,7 +131,7 @@ class Targets:
                     word=str(versions),
                 )
             for version in range(max(low, first), min(high, last) + 1):
-                targets[key, version] = Target(self.schema, key, version, self._selection)
+                targets[key, version] = Target(self.schema, key, version, self.selection)
         return targets
 
     def keep(self, check: Callable[[Target], None]) -> None:
@@ -104,56 +159,47 @@ class Targets:
     def find_path(self, text: str) -> Path:
         """Read a path, and decide whether it begins in the request or the response."""
         path = Path.parse(text)
-        sides = [path.side] if path.side else ["request", "response"]
-        error: FaultError | None = None
+        sides = [path.side] if path.side else SIDES
         for side in sides:
             found = Path(path.text, side, path.steps)
             for target in self._targets.values():
-                shape = target.request if side == "request" else None
-                if side == "response":
-                    shape = self.schema.response(target.api_key, target.version)
+                shape = self.schema.side(side, target.api_key, target.version)
                 if shape is not None and found.type_in(shape.layout) is not None:
                     return found
-        for side in sides:
-            for key in {key for key, _ in self._targets}:
-                package = self.schema.package
-                cls = (
-                    package.request_class(key) if side == "request" else package.response_class(key)
-                )
-                missing = None if cls is None else path.missing(cls)
-                # If only one side has the first field, the path belongs to that side.
-                if missing and (error is None or path.steps[0].name in cls._fields):
-                    error = missing
-        raise error or FaultError(
-            f"no message-version of the rule has {text}", code="F401", word=text
-        )
+        # If only one side has the first field, the path belongs to that side.
+        missing = [
+            (path.steps[0].name in cls._fields, error)
+            for side in sides
+            for key in dict.fromkeys(key for key, _ in self._targets)
+            if (cls := self.schema.class_of(side, key)) is not None
+            and (error := path.missing(cls)) is not None
+        ]
+        if missing:
+            raise max(missing, key=lambda each: each[0])[1]
+        raise FaultError(f"no message-version of the rule has {text}", code="F401", word=text)
 
-    def condition(self, text: str) -> Condition:
+    def _condition(self, text: str) -> Condition:
         condition = Condition.parse(text)
-        path = self.find_path(condition.path.text)
+        path, value = self.find_path(condition.path.text), condition.value
         values: list[Any] = []
 
         def check(target: Target) -> None:
-            shape = target.request if path.side == "request" else target.response
-            kind = path.type_in(shape.layout)
-            if kind is None:
+            try:
+                target.type_at(path)
+            except FaultError:
                 # A topic that the version names by its id has a name nevertheless.
+                by_id = Path(path.text, path.side, (*path.steps[:-1], PathStep("topic_id", None)))
                 if path.steps[-1].name in ("name", "topic"):
-                    steps = (*path.steps[:-1], type(path.steps[-1])("topic_id", None))
-                    if Path(path.text, path.side, steps).type_in(shape.layout) is not None:
-                        return
-                raise FaultError(
-                    f"{target.title(path.side)} has no {path.text}", code="F401", word=path.text
-                )
-            package = self.schema.package
-            value = condition.value
+                    target.type_at(by_id)
+                    return
+                raise
             if condition.operator == "in":
-                values.append([value_of(v, kind, package, what=path.text) for v in value])
+                values.append([target.value_at(path, each) for each in value])
             elif value is not None or condition.operator not in ("==", "!="):
-                values.append(value_of(value, kind, package, what=path.text))
+                values.append(target.value_at(path, value))
 
         self.keep(check)
-        value = values[0] if values else condition.value
+        value = values[0] if values else value
         if not isinstance(value, (list, int, float, str, type(None))):
             value = str(value)  # a uuid, which ``holds`` compares as text
         return Condition(text, path, condition.operator, value)
@@ -179,14 +225,14 @@ class Targets:
 
 
 def names_role(shape: Shape | None, role: str) -> bool:
-    if shape is None:
-        return False
-    return role in shape.roles or (role == "topic" and "topic_id" in shape.roles)
+    """Whether a message has fields for what a rule selects by."""
+    roles = frozenset() if shape is None else shape.roles
+    return role in roles or (role == "topic" and "topic_id" in roles)
 
 
 def _about(role: str, target: Target) -> None:
-    response = target.schema.response(target.api_key, target.version)
-    if not names_role(target.request, role) and not names_role(response, role):
+    sides = [target.schema.side(side, target.api_key, target.version) for side in SIDES]
+    if not any(names_role(shape, role) for shape in sides):
         raise FaultError(
             f"{target.title('request')} names no {role.replace('_', ' ')}", code="F401"
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from math import inf
 from random import Random
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from krammar.faults.action import Action, Occasion, Target
+from krammar.faults.action import Action, Occasion
 from krammar.faults.declared import Check, minimum
-from krammar.faults.steps import Delivery, Exchange, Fate, Verdict
+from krammar.faults.targets import Target
+from krammar.proxy.interface import SILENCE, Close
 from krammar.wire.framing import PREFIX
 
 # Pieces of a second in which a limited bandwidth sends.
@@ -42,18 +44,17 @@ class Drop(Action):
         if self.when != "before":
             _ = target.response
 
-    def request(self, occasion: Occasion, verdict: Verdict) -> None:
+    def act(self, target: Target, occasion: Occasion) -> None:
         if self.when == "before":
-            verdict.fate, verdict.reset = Fate.DROP, self.reset
-
-    def response(self, occasion: Occasion, delivery: Delivery) -> None:
-        delivery.reset = delivery.reset or self.reset
+            occasion.outcome = Close(reset=self.reset)
+            return
+        occasion.delivery.reset |= self.reset
         if self.when == "after":
-            delivery.drop = True
-        elif self.when == "middle":
-            delivery.cut_at = self.at
+            occasion.delivery.drop = True
+        else:
+            occasion.delivery.cut_at = self.at
 
-    def describe(self, exchange: Exchange) -> str:
+    def describe(self, occasion: Occasion) -> str:
         what = {
             "before": "dropped the connection before the request was handled",
             "after": "dropped the connection instead of answering",
@@ -79,28 +80,24 @@ class Delay(Action):
     jitter: Annotated[float, minimum(0)] = 0
     seed: int = 0
     key: ClassVar[str] = "delay_ms"
+    told: ClassVar[str] = "delayed the {of} by {ms:g} ms"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.random = Random(self.seed)
 
-    def fire(self, exchange: Exchange) -> None:
-        jitter = self.random.uniform(-self.jitter, self.jitter) if self.jitter else 0
-        exchange.chosen[self] = max(0, self.ms + jitter)
+    def drawn(self) -> Self:
+        one = copy(self)
+        if self.jitter:
+            one.ms = max(0, self.ms + self.random.uniform(-self.jitter, self.jitter))
+        return one
 
     def acts_on_request(self, target: Target) -> bool:
         return self.of == "request"
 
-    def request(self, occasion: Occasion, verdict: Verdict) -> None:
-        if self.of == "request":
-            verdict.delay_ms += occasion.exchange.chosen[self]
-
-    def response(self, occasion: Occasion, delivery: Delivery) -> None:
-        if self.of == "response":
-            delivery.delay_ms += occasion.exchange.chosen[self]
-
-    def describe(self, exchange: Exchange) -> str:
-        return f"delayed the {self.of} by {exchange.chosen[self]:g} ms"
+    def act(self, target: Target, occasion: Occasion) -> None:
+        delayed = occasion if self.of == "request" else occasion.delivery
+        delayed.delay_ms += self.ms
 
 
 @dataclass(eq=False)
@@ -119,8 +116,8 @@ class Trickle(Action):
     told: ClassVar[str] = "sent {bytes} bytes every {every_ms:g} ms"
     example: ClassVar[str] = "trickle = { bytes = 10, every_ms = 5 }"
 
-    def response(self, occasion: Occasion, delivery: Delivery) -> None:
-        delivery.trickle = (self.bytes, self.every_ms)
+    def act(self, target: Target, occasion: Occasion) -> None:
+        occasion.delivery.trickle = (self.bytes, self.every_ms)
 
 
 @dataclass(eq=False)
@@ -135,9 +132,9 @@ class Bandwidth(Action):
     key: ClassVar[str] = "bandwidth"
     told: ClassVar[str] = "sent {bytes_per_second} bytes per second"
 
-    def response(self, occasion: Occasion, delivery: Delivery) -> None:
+    def act(self, target: Target, occasion: Occasion) -> None:
         size = max(1, self.bytes_per_second // _PIECES)
-        delivery.trickle = (size, 1000 * size / self.bytes_per_second)
+        occasion.delivery.trickle = (size, 1000 * size / self.bytes_per_second)
 
 
 @dataclass(eq=False)
@@ -148,8 +145,8 @@ class BlackHole(Action):
     told: ClassVar[str] = "swallowed the connection's requests from here on"
     on_request: ClassVar[bool] = True
 
-    def request(self, occasion: Occasion, verdict: Verdict) -> None:
-        verdict.fate = Fate.SWALLOW
+    def act(self, target: Target, occasion: Occasion) -> None:
+        occasion.outcome = SILENCE
 
 
 @dataclass(eq=False)
@@ -164,12 +161,12 @@ class Truncate(Action):
     key: ClassVar[str] = "truncate"
     told: ClassVar[str] = "cut {bytes} bytes off the response"
 
-    def response(self, occasion: Occasion, delivery: Delivery) -> None:
+    def act(self, target: Target, occasion: Occasion) -> None:
         def cut(frame: bytes) -> bytes:
             body = frame[PREFIX : max(PREFIX, len(frame) - self.bytes)]
             return len(body).to_bytes(PREFIX, "big") + body
 
-        delivery.transforms.append(cut)
+        occasion.delivery.transforms.append(cut)
 
 
 @dataclass(eq=False)
@@ -191,7 +188,7 @@ class FlipBits(Action):
         super().__post_init__()
         self.random = Random(self.seed)
 
-    def response(self, occasion: Occasion, delivery: Delivery) -> None:
+    def act(self, target: Target, occasion: Occasion) -> None:
         def flip(frame: bytes) -> bytes:
             data, begin = bytearray(frame), 2 * PREFIX
             bits = (len(data) - begin) * 8
@@ -199,7 +196,7 @@ class FlipBits(Action):
                 data[begin + bit // 8] ^= 1 << bit % 8
             return bytes(data)
 
-        delivery.transforms.append(flip)
+        occasion.delivery.transforms.append(flip)
 
 
 @dataclass(eq=False)
@@ -214,12 +211,12 @@ class CorrelationId(Action):
     key: ClassVar[str] = "correlation_id"
     told: ClassVar[str] = "set a correlation id that is wrong by {by}"
 
-    def response(self, occasion: Occasion, delivery: Delivery) -> None:
+    def act(self, target: Target, occasion: Occasion) -> None:
         def shift(frame: bytes) -> bytes:
             number = int.from_bytes(frame[PREFIX : 2 * PREFIX], "big") + self.by
             return frame[:PREFIX] + (number & 0x7FFFFFFF).to_bytes(4, "big") + frame[2 * PREFIX :]
 
-        delivery.transforms.append(shift)
+        occasion.delivery.transforms.append(shift)
 
 
 @dataclass(eq=False)
@@ -235,8 +232,8 @@ class Reorder(Action):
     told: ClassVar[str] = "sent the response after the next one"
     written: ClassVar[tuple[type, ...]] = (bool, dict)
 
-    def response(self, occasion: Occasion, delivery: Delivery) -> None:
-        delivery.hold_ms = self.ms
+    def act(self, target: Target, occasion: Occasion) -> None:
+        occasion.delivery.hold_ms = self.ms
 
 
 @dataclass(eq=False)
@@ -258,12 +255,11 @@ class AdvanceClock(Action):
     on_request: ClassVar[bool] = True
     needs: ClassVar[str] = "clock"
 
-    def request(self, occasion: Occasion, verdict: Verdict) -> None:
-        node = occasion.exchange.node if self.of == "node" else None
-        verdict.advance.append((self.ms, self.members, node))
+    def act(self, target: Target, occasion: Occasion) -> None:
+        node = occasion.exchange.connection.node if self.of == "node" else None
+        occasion.clocks.append((self.ms, self.members, node))
 
-    def describe(self, exchange: Exchange) -> str:
-        whose = (
-            "the broker's clock" if self.of == "cluster" else f"the clock of node {exchange.node}"
-        )
+    def describe(self, occasion: Occasion) -> str:
+        node = occasion.exchange.connection.node
+        whose = "the broker's clock" if self.of == "cluster" else f"the clock of node {node}"
         return f"set {whose} ahead by {self.ms} ms"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from krammar.wire.classes import NotFound, class_of, import_package
+from krammar.wire.classes import NotFound, generated_class, import_package
 from krammar.wire.errors import WireError
 from krammar.wire.layout import Layout, Node
 from krammar.wire.package import package_of
@@ -42,7 +42,7 @@ def inspect_bytes(
     """
     if name == "request":
         return _inspect_request(import_package(package), data)
-    cls = class_of(import_package(package), name)
+    cls = generated_class(import_package(package), name)
     if version is None and getattr(cls, "_version_field", None):
         version = int.from_bytes(data[:2], "big", signed=True)
     return _lines(trace_message(_layout(package, name, version), data), data)
@@ -91,6 +91,6 @@ def _fields(layout: Layout, depth: int) -> Iterator[str]:
 
 
 def _layout(package: str, name: str, version: int | None) -> Layout:
-    cls = class_of(import_package(package), name)
+    cls = generated_class(import_package(package), name)
     layout: Layout = cls._layout(cls.max_version if version is None else version)
     return layout

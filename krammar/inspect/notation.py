@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from krammar.wire.classes import class_of, import_package
+from krammar.wire.classes import generated_class, import_package
 from krammar.wire.layout import Layout
 from krammar.wire.message import Codec
 
@@ -30,9 +30,9 @@ def show(package: str, name: str | None = None, version: int | None = None) -> I
         for cls in _classes(module):
             yield from _all_versions(cls)
     elif version is None:
-        yield from _all_versions(class_of(module, name))
+        yield from _all_versions(generated_class(module, name))
     else:
-        yield _text(class_of(module, name), version)
+        yield _text(generated_class(module, name), version)
 
 
 def _classes(module: ModuleType) -> Iterator[type[Codec]]:

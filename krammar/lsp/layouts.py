@@ -113,7 +113,7 @@ def default_bytes(wire: WireType, value: ir.Default) -> bytes:
             return (b"\1" if nullable else b"") + default_message(shape)
         case WireVersioned(inner_struct):
             first = inner_struct.fields[0].default if inner_struct.fields else 0
-            return default_message(layout.build(inner_struct, int(str(first))))
+            return default_message(layout.build_layout(inner_struct, int(str(first))))
         case WireSized():
             return b""
 

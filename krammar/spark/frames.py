@@ -29,7 +29,8 @@ from krammar.spark.errors import MissingDataError, OptionError, SparkSourceError
 from krammar.spark.paths import paths_of
 from krammar.spark.schema import arrow_schema
 from krammar.tap.capture import Capture, CaptureError, Kind, inspect
-from krammar.tap.inspector import Frame, Inspector
+from krammar.tap.frame import Frame
+from krammar.tap.inspector import Inspector
 from krammar.tap.listing import to_json
 from krammar.wire.package import package_of
 

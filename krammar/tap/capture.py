@@ -20,7 +20,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-from krammar.tap.inspector import Frame, Inspector
+from krammar.tap.frame import Frame
+from krammar.tap.inspector import Inspector
 from krammar.tap.observer import Observer
 from krammar.util.durable import sync
 from krammar.wire.package import Package

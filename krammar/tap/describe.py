@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 from uuid import UUID
 
-from krammar.tap.inspector import Frame
+from krammar.tap.frame import Frame
 from krammar.util.printable import escape
 from krammar.wire.message import Struct, kinds_of, named
 from krammar.wire.package import Package

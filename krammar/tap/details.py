@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from krammar.tap.fields import fields_of
-from krammar.tap.inspector import Frame
+from krammar.tap.frame import Frame
 from krammar.util.printable import escape
 from krammar.wire.errors import DecodeError, WireError
 from krammar.wire.layout import Node

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from krammar.tap.describe import Describer, Description
-from krammar.tap.inspector import MAX_WAITING, Frame
+from krammar.tap.frame import Frame
+from krammar.tap.inspector import MAX_WAITING
 from krammar.tap.observer import Observer
 from krammar.util.printable import escape
 
@@ -27,7 +28,7 @@ class State(StrEnum):
 
 
 @dataclass(slots=True, eq=False)
-class Exchange:
+class TappedExchange:
     """A request and its response. One of them is absent if it was not seen, or does not exist.
 
     ``asked`` and ``told`` describe request and response.
@@ -81,10 +82,10 @@ class Exchange:
         return self.state in (State.ERROR, State.BAD, State.UNANSWERED)
 
 
-Handle = Callable[[Exchange], None]
+Handle = Callable[[TappedExchange], None]
 
 
-def _ignore(_: Exchange) -> None:
+def _ignore(_: TappedExchange) -> None:
     pass
 
 
@@ -101,7 +102,7 @@ class Exchanges(Observer):
         self._ended = ended
         self._begun = begun
         self._number = 0
-        self._waiting: dict[int, dict[int, Exchange]] = {}
+        self._waiting: dict[int, dict[int, TappedExchange]] = {}
         self._clients: dict[int, str] = {}
 
     def frame(self, frame: Frame) -> None:
@@ -160,12 +161,12 @@ class Exchanges(Observer):
             exchange.state = State.ERROR if description.errors.keys() - _EXPECTED else State.OK
         self._ended(exchange)
 
-    def _exchange(self, request: Frame | None, response: Frame | None) -> Exchange:
+    def _exchange(self, request: Frame | None, response: Frame | None) -> TappedExchange:
         frame = request or response
         assert frame is not None
         self._number += 1
         client_id = self._clients.get(frame.connection, "")
-        return Exchange(self._number, request, response, client_id)
+        return TappedExchange(self._number, request, response, client_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ class Filter:
     def __bool__(self) -> bool:
         return bool(self.apis or self.clients or self.topics or self.errors)
 
-    def matches(self, exchange: Exchange) -> bool:
+    def matches(self, exchange: TappedExchange) -> bool:
         """Return whether an exchange is selected."""
         if self.errors and not exchange.is_error:
             return False
@@ -222,7 +223,7 @@ class Selected(Observer):
         self._exchanges.close()
         self._observer.close()
 
-    def _pass(self, exchange: Exchange) -> None:
+    def _pass(self, exchange: TappedExchange) -> None:
         if self._select.matches(exchange):
             for frame in exchange.frames:
                 self._observer.frame(frame)

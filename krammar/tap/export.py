@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from krammar.tap.capture import Capture, CaptureError, replay
 from krammar.tap.describe import Describer
 from krammar.tap.details import details
-from krammar.tap.exchanges import Exchange, Exchanges, Filter
+from krammar.tap.exchanges import Exchanges, Filter, TappedExchange
 from krammar.tap.feed import MAX_ROWS, Connections, pack, row_of, unpack
 from krammar.tap.page import MARK, block, parts
 from krammar.tap.pcap import SECTION, PcapWriter
@@ -98,7 +98,7 @@ class _Blocks:
         self._size = 0
         self._written = 0
 
-    def add(self, exchange: Exchange) -> None:
+    def add(self, exchange: TappedExchange) -> None:
         if not self._select.matches(exchange):
             return
         if len(self.rows) >= MAX_ROWS:

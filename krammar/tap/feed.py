@@ -13,9 +13,9 @@ from collections import OrderedDict, deque
 from itertools import islice
 from typing import Any
 
-from krammar.tap.exchanges import Exchange
+from krammar.tap.exchanges import TappedExchange
 from krammar.tap.fields import masked
-from krammar.tap.inspector import Frame, Status
+from krammar.tap.frame import Frame, Status
 from krammar.tap.observer import Observer
 from krammar.util.printable import escape
 from krammar.wire.package import Package
@@ -38,7 +38,7 @@ _FIELDS = (
 _DATA = _FIELDS.index("data")
 
 
-def row_of(exchange: Exchange) -> Row:
+def row_of(exchange: TappedExchange) -> Row:
     """Return an exchange as a row of the page; ``page.js`` names its elements."""
     first, request, response = exchange.first, exchange.request, exchange.response
     latency = None if response is None else response.latency_ns
@@ -153,10 +153,10 @@ class Feed(Observer):
         self._connections.closed(time_ns, connection, reason)
         self._note(-connection)
 
-    def begun(self, exchange: Exchange) -> None:
+    def begun(self, exchange: TappedExchange) -> None:
         self._store(exchange)
 
-    def ended(self, exchange: Exchange) -> None:
+    def ended(self, exchange: TappedExchange) -> None:
         place = exchange.number - self._first
         if place < 0:
             return  # forgotten while its response was awaited
@@ -196,7 +196,7 @@ class Feed(Observer):
         }
         return batch, cursor + some
 
-    def _store(self, exchange: Exchange) -> None:
+    def _store(self, exchange: TappedExchange) -> None:
         request = pack(self.package, exchange.request, secrets=self._secrets)
         response = pack(self.package, exchange.response, secrets=self._secrets)
         if not self._stored:

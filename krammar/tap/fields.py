@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from krammar.tap.inspector import Frame, Status
+from krammar.tap.frame import Frame, Status
 from krammar.wire.layout import Node
 from krammar.wire.package import Package
 from krammar.wire.tracing import trace_frame

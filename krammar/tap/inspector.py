@@ -6,10 +6,9 @@ It does no I/O, so the same code inspects live connections and captures.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from krammar.tap.frame import Frame, Status
 from krammar.wire.connection import read_response
 from krammar.wire.elements import MAX_ELEMENTS, TooManyElements
 from krammar.wire.errors import (
@@ -21,6 +20,7 @@ from krammar.wire.errors import (
 from krammar.wire.framing import LARGEST_FRAME, PREFIX, FrameError, frame_size
 from krammar.wire.layout import Node
 from krammar.wire.package import Package
+from krammar.wire.tracing import trace_frame
 
 PRODUCE = 0
 SASL_HANDSHAKE = 17
@@ -28,65 +28,6 @@ SASL_HANDSHAKE = 17
 # Far more requests than a normal connection has in flight. The oldest ones are dropped first, so that requests
 # without a response cannot fill the memory.
 MAX_WAITING = 10_000
-
-
-class Status(StrEnum):
-    """The result of inspecting a frame."""
-
-    OK = "ok"  # decoded, and encoded to the same bytes
-    SURPLUS = "surplus"  # the same, but more bytes follow, which receivers ignore
-    MISMATCH = "mismatch"  # decoded, but encoded to other bytes
-    UNDECODABLE = "undecodable"  # the bytes do not follow their layout
-    UNKNOWN = "unknown"  # the definitions do not have the api key or version
-    TOKEN = "token"  # not a Kafka message, but the bare bytes that follow SaslHandshake version 0
-
-
-_GOOD = (Status.OK, Status.SURPLUS, Status.TOKEN)
-
-
-@dataclass(slots=True, eq=False)
-class Frame:
-    """A frame and its inspection.
-
-    ``time_ns``       when it arrived, in nanoseconds since 1970
-    ``latency_ns``    for responses: the time since the request
-    ``data``          the bytes without the length prefix; only the first ones if ``size`` is larger
-    ``size``          the frame's size in bytes
-    ``is_answered``   for requests: whether a response is certain to follow
-    ``raw``           whether ``data`` are bytes that are not a frame, including their length prefix
-    ``version``       the version of the request
-    ``body_version``  the version in which the body was decoded
-    ``error``, ``path``, ``offset``  what is wrong, in which field, and where in ``data`` (-1 if unknown)
-    ``rest``          the bytes after the message
-    ``note``          what the proxy has changed
-    """
-
-    time_ns: int
-    connection: int
-    is_request: bool
-    data: bytes
-    size: int
-    api: str = "?"
-    api_key: int | None = None
-    version: int | None = None
-    correlation_id: int | None = None
-    body_version: int = -1
-    header: Any = None
-    message: Any = None
-    status: Status = Status.OK
-    error: str = ""
-    path: str = ""
-    offset: int = -1
-    latency_ns: int | None = None
-    rest: bytes = b""
-    note: str = ""
-    raw: bool = False
-    is_answered: bool = False
-
-    @property
-    def is_good(self) -> bool:
-        """Whether the frame was decoded and encodes to the same bytes, or is a bare SASL token."""
-        return self.status in _GOOD
 
 
 class _Waiting(NamedTuple):
@@ -295,7 +236,7 @@ class Inspector:
     def _compare(self, frame: Frame) -> None:
         """Encode header and body, and compare the bytes."""
         try:
-            again = encode(self._package, frame) + frame.rest
+            again = encoded_frame(self._package, frame) + frame.rest
         except EncodeError as error:
             frame.status = Status.MISMATCH
             frame.error, frame.path = f"the message cannot be encoded: {error}", error.path
@@ -322,20 +263,20 @@ class Inspector:
 
     def _path_at(self, frame: Frame, offset: int) -> str:
         """Return the path of the field that contains the byte at ``offset``."""
-        package = self._package
         assert frame.api_key is not None
-        versions = package.header_versions(frame.api_key, frame.body_version)
-        version = versions.request if frame.is_request else versions.response
-        header = package.layout(type(frame.header), version)
-        _, end = header.read_from(frame.data, 0)
-        if offset < end:
-            return "header" + _path(header.trace(frame.data[:end]), offset)
-        body = package.layout(type(frame.message), frame.body_version)
-        data = frame.data[end : len(frame.data) - len(frame.rest)]
-        return _path(body.trace(data), offset - end).removeprefix(".")
+        header, body = trace_frame(
+            self._package,
+            frame.data,
+            frame.api_key,
+            frame.body_version,
+            is_request=frame.is_request,
+        ).parts
+        if offset < header.node.end:
+            return "header" + _path(header.node, offset)
+        return _path(body.node, offset).removeprefix(".")
 
 
-def encode(package: Package, frame: Frame) -> bytes:
+def encoded_frame(package: Package, frame: Frame) -> bytes:
     """Encode a frame's header and message, without length prefix. Raises EncodeError."""
     assert frame.api_key is not None
     versions = package.header_versions(frame.api_key, frame.body_version)

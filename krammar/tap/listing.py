@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from krammar.tap.describe import Describer
-from krammar.tap.exchanges import EVERYTHING, Exchange, Exchanges, Filter, State
-from krammar.tap.inspector import Frame, Status
+from krammar.tap.exchanges import EVERYTHING, Exchanges, Filter, State, TappedExchange
+from krammar.tap.frame import Frame, Status
 from krammar.tap.observer import Observer
 
 Write = Callable[[str], None]
@@ -67,7 +67,7 @@ class ExchangeListing(Observer):
         if not self._only_bad and not self._select:
             self._write(self._cut(f"{_clock(time_ns)} #{connection:<3} {text}"))
 
-    def _ended(self, exchange: Exchange) -> None:
+    def _ended(self, exchange: TappedExchange) -> None:
         if self._only_bad and all(frame.is_good for frame in exchange.frames):
             return
         if not self._select.matches(exchange):
@@ -85,7 +85,7 @@ class ExchangeListing(Observer):
         return line[: self._width - 1] + "…"
 
 
-def exchange_line(exchange: Exchange, *, narrow: bool = False) -> str:
+def exchange_line(exchange: TappedExchange, *, narrow: bool = False) -> str:
     """Describe an exchange in one line: its time is the request's, and its status the worse of both frames."""
     first, request, response = exchange.first, exchange.request, exchange.response
     version = "" if first.version is None else f" v{first.version}"

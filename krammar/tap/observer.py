@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from krammar.tap.inspector import Frame
+from krammar.tap.frame import Frame
 
 
 class Observer:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from struct import pack
 
 from krammar.tap.fields import masked
-from krammar.tap.inspector import Frame
+from krammar.tap.frame import Frame
 from krammar.tap.observer import Observer
 from krammar.wire.framing import PREFIX
 from krammar.wire.package import Package

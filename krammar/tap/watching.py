@@ -14,7 +14,8 @@ from collections.abc import Callable
 from krammar.proxy.ends import SMALL_FRAME, LargeFrames
 from krammar.proxy.interface import Connection, Filter, Relay, Watch
 from krammar.tap.cutting import Cut, Cutter, Piece
-from krammar.tap.inspector import Frame, Inspector
+from krammar.tap.frame import Frame
+from krammar.tap.inspector import Inspector
 from krammar.tap.observer import Observer
 from krammar.wire.package import Package
 

@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable
+from hmac import compare_digest
 from typing import Any, NamedTuple
 
 from krammar.util.http_server import HttpRequest, HttpResponse, HttpServer
@@ -37,7 +38,7 @@ class HttpControl:
         self._command = command
         self.token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
         self.url = ""
-        self._server = HttpServer(self._run, _refusal, max_body=MAX_BODY, token=self.token)
+        self._server = HttpServer(self._run, _refusal, max_body=MAX_BODY, admit=self._admit)
         self.close = self._server.close
 
     async def listen(self, port: int) -> None:
@@ -49,6 +50,12 @@ class HttpControl:
     def line(self) -> str:
         """The line that announces the listener and its token."""
         return f"control on {self.url} with the token {self.token}"
+
+    def _admit(self, request: HttpRequest) -> HttpResponse | None:
+        given = request.headers.get("authorization", "").encode()
+        if compare_digest(given, f"Bearer {self.token}".encode()):
+            return None
+        return _refusal(401, "send the header Authorization: Bearer TOKEN")
 
     async def _run(self, request: HttpRequest) -> HttpResponse:
         body = request.body.decode("utf-8", "replace")

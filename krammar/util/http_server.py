@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from hmac import compare_digest
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -15,9 +14,9 @@ from urllib.parse import urlsplit
 TIMEOUT_SECONDS = 10.0
 # After a refusal, so many seconds of the request's body are ignored: a reset would overtake the refusal.
 LINGER_SECONDS = 1.0
-# The most bytes of a request's head.
-MAX_HEAD = 8 * 1024
-# The most connections; one more replaces the oldest. Connections with the token do not count.
+# The most bytes of a request's head. Browsers send cookies of other servers on localhost.
+MAX_HEAD = 16 * 1024
+# The most connections; one more replaces the oldest. Admitted connections do not count.
 MAX_CONNECTIONS = 16
 # A response is written in pieces of this size in bytes.
 PIECE = 64 * 1024
@@ -31,18 +30,23 @@ class HttpRequest:
 
     method: str
     path: str
+    query: str = field(repr=False)
     headers: dict[str, str] = field(repr=False)
     body: bytes = b""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class HttpResponse:
-    """A response. It is in memory as long as a connection sends it."""
+    """A response. It is in memory as long as a connection sends it.
+
+    ``stream``  sends what follows the data, for as long as it likes; then the response has no Content-Length
+    """
 
     status: int
     content_type: str
     data: bytes = field(repr=False)
     headers: dict[str, str] = field(default_factory=dict)
+    stream: Callable[[asyncio.StreamWriter], Awaitable[None]] | None = None
 
 
 class HttpServer:
@@ -52,7 +56,8 @@ class HttpServer:
         handle: returns the response to a request
         refuse: returns the response that refuses a request, from a status and a reason
         max_body: the most bytes of a request's body; 0 to read none
-        token: what clients send as ``Authorization: Bearer …``; None to let everybody in
+        admit: returns the response that refuses a request, or None for one that may take its time; by default
+            everybody is served, but no connection may
     """
 
     def __init__(
@@ -61,12 +66,12 @@ class HttpServer:
         refuse: Callable[[int, str], HttpResponse],
         *,
         max_body: int = 0,
-        token: str | None = None,
+        admit: Callable[[HttpRequest], HttpResponse | None] | None = None,
     ) -> None:
         self._handle = handle
         self._refuse = refuse
         self._max_body = max_body
-        self._token = token
+        self._admit = admit
         self._local = False  # whether only this machine can connect
         self._open: set[asyncio.Task[None]] = set()
         self._counted: dict[asyncio.Task[None], None] = {}  # the oldest first
@@ -104,18 +109,12 @@ class HttpServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # TimeoutError is an OSError.
-        gone = (OSError, EOFError, asyncio.LimitOverrunError, asyncio.CancelledError)
         try:
-            with contextlib.suppress(*gone):
-                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT_SECONDS)
-                request = _parsed(head)
-                length, response = self._check(request)
-                if response is None:
-                    body = await asyncio.wait_for(reader.readexactly(length), TIMEOUT_SECONDS)
-                    request = HttpRequest(request.method, request.path, request.headers, body)
-                    response = await self._handle(request)
-                send = _send(writer, response, with_data=request.method != "HEAD")
-                await asyncio.wait_for(send, TIMEOUT_SECONDS)
+            with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
+                response, with_data = await self._response(reader)
+                await asyncio.wait_for(_send(writer, response, with_data), TIMEOUT_SECONDS)
+                if response.stream is not None:
+                    await response.stream(writer)
                 if response.status >= HTTPStatus.BAD_REQUEST:
                     writer.write_eof()
                     async with asyncio.timeout(LINGER_SECONDS):
@@ -126,15 +125,28 @@ class HttpServer:
         finally:
             writer.transport.abort()
 
+    async def _response(self, reader: asyncio.StreamReader) -> tuple[HttpResponse, bool]:
+        """Read a request, and return its response, and whether that is sent with its data."""
+        try:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT_SECONDS)
+        except asyncio.LimitOverrunError:
+            return self._refuse(431, "the head of the request is too long"), True
+        request = _parsed(head)
+        length, response = self._check(request)
+        if response is None:
+            body = await asyncio.wait_for(reader.readexactly(length), TIMEOUT_SECONDS)
+            response = await self._handle(replace(request, body=body))
+        return response, request.method != "HEAD"
+
     def _check(self, request: HttpRequest) -> tuple[int, HttpResponse | None]:
         """Return the length of a request's body, or the response that refuses the request."""
         if self._local and not names_loopback(request.headers):
             # Otherwise a web site whose name resolves to this machine could use the server through a local browser.
             return 0, self._refuse(403, "use the name localhost or an address")
-        if self._token is not None:
-            given = request.headers.get("authorization", "").encode()
-            if not compare_digest(given, f"Bearer {self._token}".encode()):
-                return 0, self._refuse(401, "send the header Authorization: Bearer TOKEN")
+        if self._admit is not None:
+            refused = self._admit(request)
+            if refused is not None:
+                return 0, refused
             task = asyncio.current_task()
             assert task is not None
             self._counted.pop(task, None)
@@ -154,18 +166,19 @@ class HttpServer:
 def _parsed(head: bytes) -> HttpRequest:
     start, *lines = head.decode("latin-1").split("\r\n")
     method, _, rest = start.partition(" ")
+    path, _, query = rest.partition(" ")[0].partition("?")
     headers = {}
     for line in lines:
         name, _, value = line.partition(":")
         headers[name.strip().lower()] = value.strip()
-    return HttpRequest(method, rest.partition(" ")[0].partition("?")[0], headers)
+    return HttpRequest(method, path, query, headers)
 
 
-async def _send(writer: asyncio.StreamWriter, response: HttpResponse, *, with_data: bool) -> None:
+async def _send(writer: asyncio.StreamWriter, response: HttpResponse, with_data: bool) -> None:
     """Write in pieces: asyncio would copy what the client has not read of a large response."""
     headers = {
         "Content-Type": response.content_type,
-        "Content-Length": str(len(response.data)),
+        **({} if response.stream else {"Content-Length": str(len(response.data))}),
         **response.headers,
         "Connection": "close",
     }

@@ -28,10 +28,12 @@ def find_class(name: str, *, generated_only: bool = False) -> type[Codec]:
         NotFound: the package cannot be imported, or it contains no such class.
     """
     package, _, simple = name.strip().rpartition(".")
-    return class_of(import_package(package or "kafka_wire", generated_only=generated_only), simple)
+    return generated_class(
+        import_package(package or "kafka_wire", generated_only=generated_only), simple
+    )
 
 
-def class_of(module: ModuleType, name: str) -> type[Codec]:
+def generated_class(module: ModuleType, name: str) -> type[Codec]:
     """Return the class ``name`` of a module. Raises NotFound if it cannot be decoded by itself."""
     found = getattr(module, name, None)
     if not isinstance(found, type) or not issubclass(found, Codec):
@@ -121,7 +123,7 @@ def needs_version(cls: type[Codec]) -> bool:
     return not issubclass(cls, VersionedCodec) and cls.min_version != cls.max_version
 
 
-def decode(cls: type[Codec], data: bytes, version: int | None) -> Codec:
+def decode_as(cls: type[Codec], data: bytes, version: int | None) -> Codec:
     """Decode a message.
 
     Args:
@@ -135,8 +137,8 @@ def decode(cls: type[Codec], data: bytes, version: int | None) -> Codec:
     return cls.decode(data, cls.min_version if version is None else version)
 
 
-def encode(value: Codec, version: int | None) -> bytes:
-    """Encode a message, as the inverse of ``decode``. Raises WireError."""
+def encode_as(value: Codec, version: int | None) -> bytes:
+    """Encode a message, as the inverse of ``decode_as``. Raises WireError."""
     if isinstance(value, VersionedCodec):
         return value.encode(version)
     return value.encode(type(value).min_version if version is None else version)

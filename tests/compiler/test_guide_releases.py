@@ -28,7 +28,7 @@ NULL_UP_TO_0 = {("ShareFetchResponse", 1), ("ShareFetchResponse", 2)}
 
 def bytes_of(struct: ir.Struct, version: int) -> str:
     """What the layout says about bytes and nulls. The notation has no names of nested structs."""
-    return re.sub(r"[\w.]+(?=\()", "", layout.build(struct, version).key)
+    return re.sub(r"[\w.]+(?=\()", "", layout.build_layout(struct, version).key)
 
 
 def differences(made: Path) -> tuple[int, set[tuple[str, int]]]:

@@ -15,7 +15,7 @@ import pytest
 from krammar.compiler.front.source import compile_folder, folders
 from krammar.compiler.importer import import_schemas
 from krammar.compiler.kafka_facts import KAFKA_ENUMS
-from krammar.compiler.schemas import ImportResult, SchemaError
+from krammar.compiler.schemas import ImportResult, ImportSchemaError
 from krammar.util.diagnostics import Diagnostics
 
 
@@ -60,7 +60,7 @@ def request(tmp_path: Path, *fields: dict[str, Any], **more: Any) -> list[str]:
 
 
 def refused(tmp_path: Path, *schemas: dict[str, Any]) -> str:
-    with pytest.raises(SchemaError) as caught:
+    with pytest.raises(ImportSchemaError) as caught:
         import_schemas([save(tmp_path / "one", *schemas)])
     return str(caught.value)
 
@@ -464,7 +464,9 @@ def test_enums_take_the_place_of_their_integers(tmp_path: Path) -> None:
 
 def test_an_enum_never_changes_the_layout(tmp_path: Path) -> None:
     folder = save(tmp_path, schema("FooRequest", [field("ErrorCode", "int32")]))
-    with pytest.raises(SchemaError, match="ErrorCode has type int32, but ErrorCode has type int16"):
+    with pytest.raises(
+        ImportSchemaError, match="ErrorCode has type int32, but ErrorCode has type int16"
+    ):
         import_schemas([folder], enums=KAFKA_ENUMS)
 
 
@@ -648,7 +650,7 @@ def test_contradictions_between_releases(
 ) -> None:
     newer = save(tmp_path / "new", schema("FooRequest", new, "4-5", "0+"))
     older = save(tmp_path / "old", schema("FooRequest", old, "0-4", "0+"))
-    with pytest.raises(SchemaError) as caught:
+    with pytest.raises(ImportSchemaError) as caught:
         import_schemas([newer, older])
     assert caught.value.message.startswith(message)
     assert "old/FooRequest.json" in caught.value.message
@@ -657,28 +659,30 @@ def test_contradictions_between_releases(
 def test_a_message_that_changes_its_kind_between_releases(tmp_path: Path) -> None:
     newer = save(tmp_path / "new", schema("FooData", [], "1", type="data"))
     older = save(tmp_path / "old", schema("FooData", [], "0", type="header"))
-    with pytest.raises(SchemaError, match="FooData has type data here and type header there"):
+    with pytest.raises(ImportSchemaError, match="FooData has type data here and type header there"):
         import_schemas([newer, older])
 
 
 def test_a_message_that_is_no_longer_flexible(tmp_path: Path) -> None:
     newer = save(tmp_path / "new", schema("FooRequest", [], "2-3", "3+"))
     older = save(tmp_path / "old", schema("FooRequest", [], "0-2", "1+"))
-    with pytest.raises(SchemaError, match="FooRequest is no longer flexible from version 2 on"):
+    with pytest.raises(
+        ImportSchemaError, match="FooRequest is no longer flexible from version 2 on"
+    ):
         import_schemas([newer, older])
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     save(tmp_path, schema("FooRequest", []))
     (tmp_path / "Other.json").write_bytes(b"\xff")
-    with pytest.raises(SchemaError, match=r"Other\.json: cannot be read: 'utf-8' codec"):
+    with pytest.raises(ImportSchemaError, match=r"Other\.json: cannot be read: 'utf-8' codec"):
         import_schemas([tmp_path])
 
 
 def test_a_gap_between_releases(tmp_path: Path) -> None:
     newer = save(tmp_path / "new", schema("FooRequest", [], "4-5"))
     older = save(tmp_path / "old", schema("FooRequest", [], "0-1"))
-    with pytest.raises(SchemaError, match="no schema of FooRequest has version 3"):
+    with pytest.raises(ImportSchemaError, match="no schema of FooRequest has version 3"):
         import_schemas([newer, older])
 
 
@@ -691,7 +695,7 @@ def test_all_problems_are_reported_with_their_place(tmp_path: Path) -> None:
         schema("FooRequest", [field("A", "strin"), field("B", versions="3-1")]),
     )
     (tmp_path / "in" / "Broken.json").write_text('{\n "type": "request",\n "name": }\n')
-    with pytest.raises(SchemaError) as caught:
+    with pytest.raises(ImportSchemaError) as caught:
         import_schemas([tmp_path / "in", tmp_path / "absent"])
     text = str(caught.value).replace(str(tmp_path), "")
     assert text.split("\n") == [
@@ -703,7 +707,7 @@ def test_all_problems_are_reported_with_their_place(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_schemas(tmp_path: Path) -> None:
-    with pytest.raises(SchemaError, match=r"no \*\.json files"):
+    with pytest.raises(ImportSchemaError, match=r"no \*\.json files"):
         import_schemas([tmp_path])
 
 
@@ -771,7 +775,7 @@ def test_schemas_that_cannot_be(tmp_path: Path, change: dict[str, Any], message:
 
 def test_json_that_is_not_an_object(tmp_path: Path) -> None:
     (tmp_path / "List.json").write_text("[]")
-    with pytest.raises(SchemaError, match="the schema is not a JSON object"):
+    with pytest.raises(ImportSchemaError, match="the schema is not a JSON object"):
         import_schemas([tmp_path])
 
 

@@ -16,11 +16,10 @@ from kafka_wire import (
     ProduceRequest,
 )
 
-from krammar.faults import FaultError, Talk
-from krammar.faults.steps import Fate
+from krammar.faults import FaultError
 from krammar.testing import KafkaBroker
 from tests.broker.support import RawClient
-from tests.faults.support import engine, exchange
+from tests.faults.support import Talk, engine, exchange
 from tests.faults.test_broker import codes, produce
 from tests.faults.test_file import read
 
@@ -28,9 +27,9 @@ from tests.faults.test_file import read
 def beat(talk: Talk) -> int:
     """Return the code that a heartbeat gets; 0 if it passes."""
     verdict = talk.request(exchange(HeartbeatRequest(group_id="g", member_id="m"), 4))
-    if verdict is None or verdict.fate is Fate.PASS:
+    if verdict is None or verdict.outcome is None:
         return 0
-    return int(verdict.answer.error_code)
+    return int(verdict.outcome.error_code)
 
 
 def test_a_list_has_an_answer_for_each_match() -> None:
@@ -57,7 +56,7 @@ def test_a_list_of_a_file(tmp_path: Path) -> None:
         answer = ["REBALANCE_IN_PROGRESS", false, 16]
         """,
     )
-    talk = faults.talk()
+    talk = Talk(faults)
     assert [beat(talk) for _ in range(4)] == [27, 0, 16, 0]
 
 
@@ -104,21 +103,19 @@ def test_a_function_changes_answers_and_responds() -> None:
     known = exchange(HeartbeatRequest(group_id="g"), 4)
     verdict = talk.request(known)
     assert verdict is not None
-    assert verdict.changed and verdict.request.group_id == "g-2" and known.request.group_id == "g"
+    assert verdict.request.group_id == "g-2" and verdict.received.group_id == "g"
     faults.clear()
     faults.on("Heartbeat").call(respond)
     faults.on("Heartbeat").call(count_up, of="response")
     known = exchange(HeartbeatRequest(group_id="abc"), 4)
     verdict = talk.request(known)
     assert verdict is not None
-    delivery = talk.response(known, verdict.answer)
-    assert delivery is not None
-    assert delivery.message == HeartbeatResponse(throttle_time_ms=3 + 4)
+    assert verdict.response == HeartbeatResponse(throttle_time_ms=3 + 4)
 
 
 def test_a_function_refuses_a_part_in_a_broker() -> None:
     def largest(request: ProduceRequest, exchange: Any) -> ErrorCode | None:
-        return ErrorCode.MESSAGE_TOO_LARGE if exchange.connection else None
+        return ErrorCode.MESSAGE_TOO_LARGE if exchange.connection.number else None
 
     with KafkaBroker.start(topics={"orders": 2}) as broker, RawClient(broker.port) as client:
         broker.faults.on("Produce", topic="orders", partition=1).call(largest)
@@ -153,7 +150,7 @@ def test_values_are_computed_from_the_request() -> None:
     known = exchange(HeartbeatRequest(generation_id=21), 4)
     talk.request(known)
     delivery = talk.response(known, HeartbeatResponse())
-    assert delivery is not None and delivery.message.throttle_time_ms == 42
+    assert delivery is not None and delivery.response.throttle_time_ms == 42
 
 
 def test_what_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
@@ -14,9 +15,8 @@ from kafka_wire import ErrorCode, HeartbeatRequest
 from krammar.faults import Faults
 from krammar.faults.errors import CODES
 from krammar.faults.file import FaultsFileError, read_rules
-from krammar.faults.rules import Limits
-from krammar.faults.steps import Fate
-from tests.faults.support import exchange
+from krammar.faults.limits import Limits
+from tests.faults.support import Talk, exchange
 
 
 def read(folder: Path, text: str, protocol: object = kafka_wire) -> Faults:
@@ -113,9 +113,8 @@ def test_a_file_has_all_that_the_methods_have(tmp_path: Path) -> None:
     assert limits(faults, 0).times == 3 and limits(faults, 1).times == 1
     third = limits(faults, 2)
     assert third.after is rules[0] and third.probability == 0.5 and third.every == 2
-    year = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
-    assert third.absolute and third.between == (year, year + 366 * 86_400)
-    assert limits(faults, 3).nth == 4 and limits(faults, 3).between == (1, 2.5)
+    assert third.between == [datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC)]
+    assert limits(faults, 3).nth == 4 and limits(faults, 3).between == [1, 2.5]
 
 
 def test_a_rule_of_a_file_acts(tmp_path: Path) -> None:
@@ -124,9 +123,9 @@ def test_a_rule_of_a_file_acts(tmp_path: Path) -> None:
         api = "Heartbeat"
         answer = "REBALANCE_IN_PROGRESS"
     """
-    verdict = read(tmp_path, text).talk().request(exchange(HeartbeatRequest(), 4))
-    assert verdict is not None and verdict.fate is Fate.ANSWER
-    assert verdict.answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    verdict = Talk(read(tmp_path, text)).request(exchange(HeartbeatRequest(), 4))
+    assert verdict is not None and verdict.outcome is not None
+    assert verdict.outcome.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 # (text, the diagnostics without the path)
@@ -484,6 +483,31 @@ def test_a_text_in_an_array_that_ends_with_a_quote(tmp_path: Path) -> None:
     assert len(faults.rules) == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('fault = [{ api = "Produce", drop = "befor" }]', ":1:37: error F301: drop cannot be"),
+        ('[["fa\\u0075lt"]]\napi = "Produce"\ndrop = "befor"', ":1:1: error F301: drop cannot be"),
+        (
+            '[[fault]]\napi = "Produce"\n[fault.chnge]\nacks = 1',
+            ':3:8: error F201: the key "chnge"',
+        ),
+        (
+            '[[fault]]\n# drop = "befor"\n\'drop\' = "befor" # when',
+            ":3:11: error F301: drop cannot",
+        ),
+        (
+            '[[fault]]\nanswer.code = "NONEX"\nanswer.at = "x"',
+            ':2:16: error F201: ErrorCode: "NONEX"',
+        ),
+    ],
+)
+def test_other_forms_of_keys_and_tables(tmp_path: Path, text: str, place: str) -> None:
+    """An error has its place in them too, or the first one of the file."""
+    with pytest.raises(FaultsFileError, match=re.escape(place)):
+        read(tmp_path, text)
+
+
 def test_names_come_from_the_protocol(tmp_path: Path) -> None:
     text = """
         [[fault]]
@@ -500,9 +524,9 @@ def test_names_come_from_the_protocol(tmp_path: Path) -> None:
             )
         ]
     )
-    verdict = faults.talk().request(exchange(request, 3))
-    assert verdict is not None and verdict.fate is Fate.ANSWER
-    (partition,) = verdict.answer.topics[0].partitions
+    verdict = Talk(faults).request(exchange(request, 3))
+    assert verdict is not None and verdict.outcome is not None
+    (partition,) = verdict.outcome.topics[0].partitions
     assert (partition.index, partition.error_code) == (2, 56)
     with pytest.raises(FaultsFileError, match='ErrorCode: "NOT_LEADER_OR_FOLLOWER" does not exist'):
         read(tmp_path, text.replace("KAFKA_STORAGE_ERROR", "NOT_LEADER_OR_FOLLOWER"), wafka_wire)

@@ -17,9 +17,8 @@ from kafka_wire import (
     ProduceResponse,
 )
 
-from krammar.faults import FaultError, Talk
-from krammar.faults.steps import Fate
-from tests.faults.support import engine, exchange
+from krammar.faults import FaultError
+from tests.faults.support import Talk, engine, exchange
 
 
 def fetch(*topics: str, session_id: int = 0) -> FetchRequest:
@@ -33,8 +32,8 @@ def fetch(*topics: str, session_id: int = 0) -> FetchRequest:
 def keeps_sessions(talk: Talk) -> bool:
     """Whether an incremental fetch passes, and a response may open a session."""
     verdict = talk.request(exchange(fetch(session_id=3), 11))
-    if verdict is not None and verdict.fate is Fate.ANSWER:
-        assert verdict.answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    if verdict is not None and verdict.outcome is not None:
+        assert verdict.outcome.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         return False
     known = exchange(fetch("orders"), 11)
     talk.request(known)
@@ -101,7 +100,6 @@ def test_the_history_has_the_answer() -> None:
     known = exchange(HeartbeatRequest(), 4)
     verdict = talk.request(known)
     assert verdict is not None
-    talk.response(known, verdict.answer)
     (event,) = faults.history
     assert event.response == HeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR)
 
@@ -129,7 +127,7 @@ def answered(request: Any, version: int, code: str) -> Any:
     faults.on(type(request)).answer(code)
     verdict = talk.request(exchange(request, version))
     assert verdict is not None
-    return verdict.answer
+    return verdict.outcome
 
 
 def test_made_up_responses_have_no_offsets_and_no_nodes() -> None:

@@ -83,7 +83,7 @@ def test_bandwidth() -> None:
     talk.request(known)
     delivery = talk.response(known, HeartbeatResponse())
     assert delivery is not None
-    assert talk.steps(delivery, bytes(25)) == [
+    assert delivery.delivery.steps(bytes(25)) == [
         Send(bytes(10)),
         Wait(0.02),
         Send(bytes(10)),

@@ -57,7 +57,7 @@ def definitions(text: str, folder: Path) -> Path:
 
 def bytes_of(struct: ir.Struct, version: int) -> str:
     """What the layout says about bytes. Names of nested structs are not in the notation."""
-    key = layout.build(struct, version).key
+    key = layout.build_layout(struct, version).key
     # Records are always nullable in the notation.
     key = re.sub(r"(?<=unaligned_records:bytes/uvarint)(?=[,)|])", "?", key)
     return re.sub(r"[\w.]+(?=\()", "", key)

@@ -13,7 +13,8 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 from pyspark.sql import DataFrame, SparkSession
 
 from krammar.tap.capture import Capture, CaptureWriter, replay
-from krammar.tap.inspector import Frame, Inspector
+from krammar.tap.frame import Frame
+from krammar.tap.inspector import Inspector
 from krammar.tap.observer import Observer
 from krammar.wire.connection import ClientConnection
 from krammar.wire.package import package_of

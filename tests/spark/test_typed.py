@@ -25,7 +25,7 @@ from krammar.spark.options import Options
 from krammar.spark.typed.classes import named_class
 from krammar.spark.typed.columns import Decoder, Encoder
 from krammar.wire.batches import Record, encode_batch
-from krammar.wire.classes import encode
+from krammar.wire.classes import encode_as
 from krammar.wire.message import Codec
 from tests.spark.logs_support import Folder, write_segment
 from tests.spark.support import fails, load
@@ -53,8 +53,8 @@ def test_other_kinds_of_records_are_left_out(spark: SparkSession, folder: Folder
 
 def test_failfast_fails_for_kinds_that_nothing_knows(spark: SparkSession, tmp_path: Path) -> None:
     """Other records of the same topic are skipped; keys of another topic are not."""
-    key = encode(kafka_wire.OffsetCommitKey(group="g", topic="t", partition=0), None)
-    value = encode(kafka_wire.OffsetCommitValue(offset=3), None)
+    key = encode_as(kafka_wire.OffsetCommitKey(group="g", topic="t", partition=0), None)
+    value = encode_as(kafka_wire.OffsetCommitValue(offset=3), None)
     records = [Record(key=key, value=value), Record(key=b"user-1", value=b"{}")]
     write_segment(tmp_path / "mixed-0", 0, encode_batch(records))
     assert load(spark, tmp_path, decode="OffsetCommitValue").count() == 1
@@ -260,7 +260,7 @@ def test_every_class_has_columns(cls: type[Codec]) -> None:
     """Defaults go to Spark's form and back to the same bytes, at the newest version."""
     value = cls()
     version = getattr(value, getattr(cls, "_version_field", ""), cls.max_version)
-    data = encode(value, version)
+    data = encode_as(value, version)
     decoder = Decoder(cls, version)
     assert isinstance(decoder.type, StructType)
     row = decoder.row(data)

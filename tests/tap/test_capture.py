@@ -25,7 +25,7 @@ from krammar.tap.capture import (
     Record,
     replay,
 )
-from krammar.tap.inspector import Frame, Status
+from krammar.tap.frame import Frame, Status
 from krammar.wire.connection import ClientConnection, RequestReceived, ServerConnection
 from krammar.wire.package import package_of
 from tests.tap.support import Recorder, inspector

@@ -28,7 +28,7 @@ from krammar.tap.details import details
 from krammar.tap.exchanges import Exchanges
 from krammar.tap.feed import Feed
 from krammar.tap.fields import SECRETS, fields_of, masked
-from krammar.tap.inspector import Frame, Status
+from krammar.tap.frame import Frame, Status
 from krammar.tap.pcap import PcapWriter
 from krammar.wire.batches import Compression, Record, encode_batch
 from krammar.wire.package import package_of

@@ -15,8 +15,9 @@ import pytest
 from kafka_wire import HeartbeatRequest, HeartbeatResponse, MetadataRequest
 
 from krammar.tap.describe import Describer
-from krammar.tap.exchanges import Exchange, Exchanges, Filter, Selected, State
-from krammar.tap.inspector import MAX_WAITING, Frame
+from krammar.tap.exchanges import Exchanges, Filter, Selected, State, TappedExchange
+from krammar.tap.frame import Frame
+from krammar.tap.inspector import MAX_WAITING
 from krammar.tap.listing import ExchangeListing
 from krammar.wire.package import package_of
 from tests.tap.support import Recorder, inspector
@@ -44,8 +45,8 @@ def asking(topic: str, number: int = 7) -> Frame:
     return inspector().request(request(message, 12, number), 20 * MS)
 
 
-def paired(frames: list[Frame], *, close: bool = True) -> list[Exchange]:
-    found: list[Exchange] = []
+def paired(frames: list[Frame], *, close: bool = True) -> list[TappedExchange]:
+    found: list[TappedExchange] = []
     exchanges = Exchanges(Describer(PACKAGE), found.append)
     for frame in frames:
         exchanges.frame(frame)
@@ -107,7 +108,7 @@ def test_the_connection_ends_before_the_response() -> None:
 
 
 def test_the_end_of_a_capture_is_not_an_error() -> None:
-    found: list[Exchange] = []
+    found: list[TappedExchange] = []
     exchanges = Exchanges(Describer(PACKAGE), found.append)
     exchanges.frame(asking("orders"))
     exchanges.close()

@@ -19,7 +19,7 @@ from kafka_wire import (
 )
 
 from krammar.tap.describe import Describer, shorten
-from krammar.tap.inspector import Frame, Status
+from krammar.tap.frame import Frame, Status
 from krammar.tap.listing import JsonListing, Listing
 from krammar.tap.summary import Latencies, Summary
 from krammar.wire.package import package_of

@@ -16,8 +16,8 @@ from kafka_wire import MetadataResponse, SaslAuthenticateRequest, SaslAuthentica
 from krammar.tap.capture import CaptureError, CaptureWriter
 from krammar.tap.exchanges import EVERYTHING, Filter
 from krammar.tap.export import write_html
-from krammar.tap.inspector import Frame
-from krammar.tap.page import block, page, parts
+from krammar.tap.frame import Frame
+from krammar.tap.page import block, page_html, parts
 from tests.support.waiting import PATIENCE
 from tests.tap.support import inspector, invoke
 from tests.tap.test_exchanges import asking, beat
@@ -226,7 +226,7 @@ def test_hostile_names_in_the_document() -> None:
     text = end.partition('id="config">')[2].partition("</script>")[0]
     assert json.loads(text) == {"source": HOSTILE[0] + HOSTILE[2]}
     assert block("x", list(HOSTILE)).count("<") == 2
-    assert "http://" not in page({}) and "https://" not in page({})
+    assert "http://" not in page_html({}) and "https://" not in page_html({})
 
 
 def test_100_000_rows_scroll(browser: Any) -> None:

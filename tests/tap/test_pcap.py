@@ -19,7 +19,8 @@ from kafka_wire import (
 
 from krammar.tap.capture import CaptureError, CaptureWriter
 from krammar.tap.export import write_pcap
-from krammar.tap.inspector import Frame, Inspector
+from krammar.tap.frame import Frame
+from krammar.tap.inspector import Inspector
 from krammar.wire.batches import Record, encode_batch
 from krammar.wire.package import package_of
 from tests.support.waiting import PATIENCE

@@ -16,7 +16,7 @@ from krammar.faults import Faults
 from krammar.proxy import server as proxy
 from krammar.proxy.addresses import Address
 from krammar.tap.capture import Capture, CaptureWriter, Flag
-from krammar.tap.inspector import Frame, Status
+from krammar.tap.frame import Frame, Status
 from krammar.tap.observer import Observer
 from krammar.tap.proxy import Route, TapError
 from krammar.wire.connection import ResponseReceived

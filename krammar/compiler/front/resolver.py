@@ -42,7 +42,7 @@ from krammar.util.diagnostics import Diagnostics, Position, meant, most_similar
 _MAX_CHAIN = 32
 
 
-def resolve(
+def resolve_files(
     package: str, files: Sequence[SyntaxFile], diagnostics: Diagnostics, before: int = 0
 ) -> ir.Protocol:
     """Build the IR of the files of a folder. It is complete only if no errors were added.

@@ -12,7 +12,7 @@ from pathlib import Path
 from krammar.compiler import ir
 from krammar.compiler.front.checks import check
 from krammar.compiler.front.parser import parse_file
-from krammar.compiler.front.resolver import resolve
+from krammar.compiler.front.resolver import resolve_files
 from krammar.compiler.front.syntax import StructNode, SyntaxFile
 from krammar.compiler.front.uses import PackageFiles, Uses
 from krammar.util.diagnostics import Diagnostics
@@ -220,7 +220,7 @@ def compile_files(
     if _wants_headers(files):
         headers = parse_file(HEADERS, HEADERS.read_bytes(), diagnostics)
         files.append(replace(headers, used=True))
-    protocol = resolve(package, files, diagnostics, before)
+    protocol = resolve_files(package, files, diagnostics, before)
     protocol = replace(protocol, used=tuple(packages.paths))
     if all(diagnostic.is_style for diagnostic in diagnostics.found[before:]):
         check(protocol, diagnostics)

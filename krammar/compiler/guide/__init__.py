@@ -11,7 +11,7 @@ The stages:
 2. ``reader`` finds messages in them, and facts about messages: API keys, nullable fields.
 3. ``notation`` parses each message-version to a tree of ``nodes.Node``.
 4. ``arrays`` and ``flexibility`` conclude what the text does not say.
-5. ``merging`` merges the versions of each message to a ``Schema`` with ranges of versions.
+5. ``merging`` merges the versions of each message to a ``MessageSchema`` with ranges of versions.
 
 ``definition_writer`` writes the result.
 """
@@ -25,7 +25,7 @@ from krammar.compiler.definition_writer import write_definitions
 from krammar.compiler.guide.merging import Merger
 from krammar.compiler.guide.nodes import Answers
 from krammar.compiler.guide.reader import GuideReader
-from krammar.compiler.schemas import ImportResult, SchemaError
+from krammar.compiler.schemas import ImportResult, ImportSchemaError
 from krammar.util.diagnostics import Diagnostics, Position
 
 __all__ = ["Answers", "import_guides"]
@@ -40,17 +40,17 @@ def import_guides(
         None if there were errors. They are in ``diagnostics``, and so are warnings.
 
     Raises:
-        SchemaError: a text cannot be read, the texts contain no messages, or an answer concerns no message.
+        ImportSchemaError: a text cannot be read, the texts contain no messages, or an answer concerns no message.
     """
     reader = GuideReader(answers, diagnostics)
     for path in paths:
         try:
             reader.read(path, path.read_text(encoding="utf-8"))
         except UnicodeDecodeError as error:
-            raise SchemaError(path, 0, f"is not UTF-8: {error}") from None
+            raise ImportSchemaError(path, 0, f"is not UTF-8: {error}") from None
     reader.resolve()
     if not reader.messages and not diagnostics.has_errors:
-        raise SchemaError(
+        raise ImportSchemaError(
             paths[0],
             0,
             "contains no message in the notation of Kafka's protocol guide, such as "
@@ -61,7 +61,7 @@ def import_guides(
         return None
     try:
         files = write_definitions(schemas, [])
-    except SchemaError as error:
+    except ImportSchemaError as error:
         position = Position(error.path, max(error.line, 1), 1)
         diagnostics.add("E605", error.message, position, "rename one of the fields in the text")
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from krammar.compiler.guide.nodes import GuideMessage, GuideNode
-from krammar.compiler.schemas import Schema
+from krammar.compiler.schemas import MessageSchema
 from krammar.util.diagnostics import Diagnostics, Position
 
 # The first flexible versions of Kafka's headers (KIP-482).
@@ -76,7 +76,7 @@ class Flexibility:
         return None
 
 
-def lower_headers(schemas: Sequence[Schema], diagnostics: Diagnostics) -> None:
+def lower_headers(schemas: Sequence[MessageSchema], diagnostics: Diagnostics) -> None:
     """Add the header version of requests that are not flexible, if the text contains only the flexible one."""
     classic = any(
         schema.kind == "request"

@@ -1,4 +1,4 @@
-"""Merges the versions of each message to a ``Schema`` with ranges of versions."""
+"""Merges the versions of each message to a ``MessageSchema`` with ranges of versions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from krammar.compiler.guide.flexibility import Flexibility, lower_headers
 from krammar.compiler.guide.nodes import Answers, GuideMessage, GuideNode, camel
 from krammar.compiler.guide.reader import GuideReader
 from krammar.compiler.names import snake_case
-from krammar.compiler.schemas import Range, Schema, SchemaError, SchemaField, merge_order
+from krammar.compiler.schemas import (
+    ImportSchemaError,
+    MessageSchema,
+    Range,
+    SchemaField,
+    merge_order,
+)
 from krammar.util.diagnostics import Diagnostics, did_you_mean
 
 
@@ -27,11 +33,11 @@ class Merger:
         self._unsure = decide_arrays(self._messages.values(), answers.arrays, diagnostics)
         self._paths: set[str] = set()
 
-    def merge(self) -> list[Schema]:
+    def merge(self) -> list[MessageSchema]:
         """Return the schemas of all messages. Problems are in the diagnostics.
 
         Raises:
-            SchemaError: an answer concerns no message or field.
+            ImportSchemaError: an answer concerns no message or field.
         """
         schemas = []
         for name, message in self._messages.items():
@@ -46,7 +52,7 @@ class Merger:
         self._check_answers()
         return schemas
 
-    def _together(self, messages: list[GuideMessage]) -> list[Schema]:
+    def _together(self, messages: list[GuideMessage]) -> list[MessageSchema]:
         """Merge a message, or a request and its response, which have the same versions."""
         versions = sorted({v for each in messages for v in each.versions if v is not None})
         if not versions:
@@ -61,7 +67,7 @@ class Merger:
         for message in messages:
             known = {0 if v is None else v: root for v, root in message.versions.items()}
             self._report_gaps(message, sorted(known), span)
-            schema = Schema(
+            schema = MessageSchema(
                 path=message.position.path,
                 kind=_kind(message.name, [each.name for each in messages]),
                 name=message.name,
@@ -250,7 +256,7 @@ class Merger:
         return all(flexible.values())
 
     def _check_answers(self) -> None:
-        """Raise SchemaError if an answer concerns no message or field."""
+        """Raise ImportSchemaError if an answer concerns no message or field."""
         titles = {each.title for each in self._messages.values() if each.name.endswith("Request")}
         for option, given, known in (
             ("--key", self._answers.keys, titles),
@@ -265,7 +271,7 @@ class Merger:
                     if name in self._paths:
                         hint = "the texts say whether it is an array"
                     path = next(iter(self._messages.values())).position.path
-                    raise SchemaError(path, 0, f"{option} {name}: unknown {what} ({hint})")
+                    raise ImportSchemaError(path, 0, f"{option} {name}: unknown {what} ({hint})")
 
     def _error(self, code: str, message: str, node: GuideNode, hint: str = "") -> None:
         self._diagnostics.add(code, message, node.position, hint)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from krammar.spark.errors import MalformedRecordError
 from krammar.spark.typed.types import mapped_class
-from krammar.wire.classes import decode, encode
+from krammar.wire.classes import decode_as, encode_as
 from krammar.wire.errors import WireError
 from krammar.wire.message import Codec
 
@@ -32,7 +32,7 @@ class Decoder:
             WireError: the bytes are not such a message.
         """
         assert self.mapped.to_spark is not None
-        row: dict[str, Any] = self.mapped.to_spark(decode(self.cls, data, self.version))
+        row: dict[str, Any] = self.mapped.to_spark(decode_as(self.cls, data, self.version))
         return row
 
 
@@ -56,7 +56,7 @@ class Encoder:
             value = self.mapped.from_spark(row)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise MalformedRecordError(f"{row!r} is not a {self.name}: {error!r}") from None
-        return encode(value, self.version)
+        return encode_as(value, self.version)
 
 
 def decode_column(values: Sequence[bytes | None], decoder: Decoder, permissive: bool) -> list[Any]:

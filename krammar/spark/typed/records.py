@@ -22,7 +22,7 @@ from krammar.spark.options import Options
 from krammar.spark.typed.classes import check_version, named_class
 from krammar.spark.typed.columns import Decoder
 from krammar.util.diagnostics import did_you_mean
-from krammar.wire.classes import decode, key_class
+from krammar.wire.classes import decode_as, key_class
 from krammar.wire.errors import DecodeError
 from krammar.wire.message import Codec, VersionedCodec
 
@@ -164,7 +164,7 @@ class MetadataDecoder(RecordDecoder):
         if name is None:
             raise DecodeError(f"unknown metadata record type {kind}", path="type")
         if self._wanted is None:
-            message = decode(getattr(kafka_wire, name), data[position:], version)
+            message = decode_as(getattr(kafka_wire, name), data[position:], version)
             return {"type": name, "version": version, "message": json.dumps(message.to_dict())}
         decoder = self._decoders.get(version)
         if decoder is None:

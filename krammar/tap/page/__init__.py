@@ -41,7 +41,7 @@ _BEGIN, _END = (
 )
 
 
-def page(config: Mapping[str, Any]) -> str:
+def page_html(config: Mapping[str, Any]) -> str:
     """Return the document for a server.
 
     ``config`` has ``live``, ``source`` and, for a document with data, ``omitted``.

@@ -60,7 +60,7 @@ class Vectors:
     timestamps: pa.Array
 
 
-def walk(buf: bytes, pos: int, count: int, places: list[int], ends: list[int]) -> int:
+def walk_records(buf: bytes, pos: int, count: int, places: list[int], ends: list[int]) -> int:
     """Append the positions of the timestamps and of the ends of ``count`` records from ``pos`` on.
 
     Returns the position after them. Raises one of ``FAILURES``.
@@ -85,7 +85,7 @@ def walk(buf: bytes, pos: int, count: int, places: list[int], ends: list[int]) -
     return pos
 
 
-def decode(
+def decode_columns(
     buf: bytes, parts: Sequence[Part], places: list[int], ends: list[int], *, skip_headers: bool
 ) -> Vectors:
     """Decode the records that ``walk`` has found in ``buf``, for all parts in order.

@@ -247,12 +247,12 @@ class ArrowPieces:
         try:
             for batch, count in runs:
                 header, begin = batch.header, batch.begin
-                end = arrow_columns.walk(buf, begin, count, places, ends)
+                end = arrow_columns.walk_records(buf, begin, count, places, ends)
                 if end > batch.end:
                     return None
                 base = header.max_timestamp if batch.appended else header.base_timestamp
                 parts.append(Part(end, count, header.base_offset, base, batch.appended))
-            found = arrow_columns.decode(
+            found = arrow_columns.decode_columns(
                 buf, parts, places, ends, skip_headers=not self.with_headers
             )
         except arrow_columns.HeadersError:
