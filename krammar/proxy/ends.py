@@ -331,8 +331,9 @@ class End(asyncio.BufferedProtocol):
         return self._task is not None or not self.is_between_frames
 
     def cancel(self) -> None:
+        """Cancel what is awaited, after it has begun: coroutines that are never awaited cause warnings."""
         if self._task is not None:
-            self._task.cancel()
+            asyncio.get_running_loop().call_soon(self._task.cancel)
 
 
 def copy_of(data: Data, begin: int, end: int) -> bytes:
