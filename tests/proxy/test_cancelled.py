@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
+import threading
 from typing import Any
 
 import pytest
-from kafka_wire import MetadataRequest, MetadataResponse
+from kafka_wire import HeartbeatRequest, MetadataRequest, MetadataResponse
 
 from krammar.proxy import Exchange, Filter, Proxy, on
 from krammar.proxy.link import Link
 from tests.proxy.support import Client, address, answering
+from tests.support.waiting import PATIENCE
 from tests.tap.support import Upstream, upstream
 
 
@@ -89,3 +92,36 @@ def test_a_connection_that_ends_before_a_filter_waits(
         assert client.read_to_end() == b""
     assert warned(recwarn) == []
     assert waits.began == (1 if named is MetadataRequest else 2)
+
+
+def test_a_filter_that_waits_for_the_broker_is_cancelled_when_its_connection_ends() -> None:
+    asked, ended = threading.Event(), []
+
+    def silent(connection: socket.socket) -> None:
+        while connection.recv(65536):
+            asked.set()
+
+    class Asks(Filter):
+        @on(MetadataRequest)
+        async def ask(self, request: MetadataRequest, exchange: Exchange) -> None:
+            try:
+                await exchange.send(MetadataRequest(topics=[]))
+            except BaseException as error:
+                ended.append(type(error))
+                raise
+
+        @on(HeartbeatRequest)
+        def end(self, request: HeartbeatRequest, exchange: Exchange) -> None:
+            proxy.abort_all()
+
+    with (
+        upstream(silent) as server,
+        Ending.start(str(server.address), [Asks()]) as proxy,
+        Client(address(proxy)) as client,
+        Client(address(proxy)) as other,
+    ):
+        client.socket.sendall(client.connection.send_request(MetadataRequest(topics=[]), 12))
+        assert asked.wait(PATIENCE)
+        other.socket.sendall(other.connection.send_request(HeartbeatRequest(), 4))
+        assert client.read_to_end() == b""
+    assert ended == [asyncio.CancelledError]
