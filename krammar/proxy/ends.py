@@ -148,8 +148,7 @@ class End(asyncio.BufferedProtocol):
         self._collected: bytearray | None = None  # the beginning of a frame that is read
         self._need = 0  # and the bytes that it lacks
         self._large = 0  # and those that count for ``LargeFrames``
-        # The correlation id of a frame that waits for filters or ports.
-        self._undecided: int | None = None
+        self._undecided: int | None = None  # the id of a frame that waits for filters or ports
         self._parts: list[Data] = []  # what the next write joins
         self._holds: set[str] = set()
         self._task: asyncio.Task[None] | None = None
@@ -331,8 +330,9 @@ class End(asyncio.BufferedProtocol):
         return self._task is not None or not self.is_between_frames
 
     def cancel(self) -> None:
+        """Cancel what is awaited, after it has begun: coroutines that are never awaited cause warnings."""
         if self._task is not None:
-            self._task.cancel()
+            asyncio.get_running_loop().call_soon(self._task.cancel)
 
 
 def copy_of(data: Data, begin: int, end: int) -> bytes:

@@ -1,4 +1,4 @@
-"""What can be between clients and broker: nothing, the proxy, the tap, and Kroxylicious 0.12.0."""
+"""What can be between clients and broker: a relay of bytes, the proxy, the tap, and Kroxylicious 0.12.0."""
 
 from __future__ import annotations
 
@@ -109,15 +109,10 @@ def available(folder: Path) -> list[System]:
     """What can run here, with a line about what cannot."""
     (folder / "bench_filters.py").write_text(_FILTER)
     found = [
-        System("tap", partial(_krammar, "tap", ["tap"])),
-        System("proxy", partial(_krammar, "proxy", ["proxy"])),
-        System(
-            "reads Produce",
-            partial(_krammar, "reads Produce", ["proxy", "--filter", "bench_filters:Read"]),
-        ),
-        System(
-            "Tenants", partial(_krammar, "Tenants", ["proxy", "--filter", "bench_filters:Blue"])
-        ),
+        _in_python("tap", "krammar.cli", "tap"),
+        _in_python("proxy", "krammar.cli", "proxy"),
+        _in_python("reads Produce", "krammar.cli", "proxy", "--filter", "bench_filters:Read"),
+        _in_python("Tenants", "krammar.cli", "proxy", "--filter", "bench_filters:Blue"),
     ]
     try:
         launcher = _launcher(folder)
@@ -131,9 +126,18 @@ def available(folder: Path) -> list[System]:
     ]
 
 
+def bytes_only() -> System:
+    """A relay of bytes. Clients do not stay on it, because it replaces no addresses."""
+    return _in_python("bytes only", "tests.bench.relay")
+
+
+def _in_python(name: str, module: str, *arguments: str) -> System:
+    return System(name, partial(_module, name, [module, *arguments]))
+
+
 @contextmanager
-def _krammar(name: str, arguments: Sequence[str], upstream: str, folder: Path) -> Iterator[Place]:
-    command = [sys.executable, "-m", "krammar.cli", *arguments]
+def _module(name: str, arguments: Sequence[str], upstream: str, folder: Path) -> Iterator[Place]:
+    command = [sys.executable, "-m", *arguments]
     began = time.perf_counter()
     with (
         tempfile.TemporaryFile() as out,

@@ -21,7 +21,7 @@ from tests.interop.processes import Through, unwind_on_sigterm
 from tests.interop.spark.cluster import Cluster
 from tests.interop.spark.conftest import connector_jars, spark
 
-__all__ = ["broker", "cluster", "connector_jars", "spark"]
+__all__ = ["Through", "broker", "cluster", "connector_jars", "spark"]
 
 TENANT = "blue"
 # So that members of consumer groups learn of a new assignment soon.

@@ -16,6 +16,7 @@ from tests.proxy.test_clients import (
     test_kafka_python,
     test_krammar,
 )
+from tests.support.waiting import PATIENCE
 
 __all__ = ["test_aiokafka", "test_confluent_kafka", "test_kafka_python", "test_krammar"]
 
@@ -35,5 +36,5 @@ def proxy(broker: Through) -> Iterator[_Address]:
     # The next test reads the same topic from its beginning, with the same group.
     with Client(broker.bootstrap) as client:
         client.admin.delete_topic("orders")
-    error = admin.delete_consumer_groups(["g"])["g"].exception(content.WAIT)
+    error = admin.delete_consumer_groups(["g"])["g"].exception(PATIENCE)
     assert error is None or "GROUP_ID_NOT_FOUND" in str(error)  # krammar's client has no group

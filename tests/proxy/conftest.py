@@ -1,0 +1,18 @@
+"""Warnings that are errors in the tests of the proxy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+_FOLDER = Path(__file__).parent
+# pytest reports warnings about coroutines that are never awaited as unraisable exceptions.
+_ERRORS = ("error::RuntimeWarning", "error::pytest.PytestUnraisableExceptionWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(_FOLDER):
+            for each in _ERRORS:
+                item.add_marker(pytest.mark.filterwarnings(each))
