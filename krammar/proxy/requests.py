@@ -172,9 +172,10 @@ class Requests(ReadRequests):
             if length <= self.shared.max_frame:
                 return False
             if not pass_unreadable:
+                advice = "" if self.shared.locked else "; max_frame raises the limit"
                 raise Refused(
                     f"a request of {length} bytes is too large for filters "
-                    f"({self.shared.max_frame} bytes at most)"
+                    f"({self.shared.max_frame} bytes at most{advice})"
                 )
         silent = work.silent
         name = None

@@ -67,7 +67,12 @@ class Responses(ReadResponses):
                 if shared.chain.pass_unreadable and type(entry) is PendingRequest:
                     position = end
                     continue
-                shared.fail(Refused(f"a response of {length} bytes cannot be read"))
+                shared.fail(
+                    Refused(
+                        f"a response of {length} bytes cannot be read ({shared.max_frame} bytes at most;"
+                        " max_frame raises the limit)"
+                    )
+                )
                 return
             if end <= size and type(entry) is PendingRequest:
                 try:
