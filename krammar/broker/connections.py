@@ -11,7 +11,7 @@ from krammar.auth.guesses import Guesses
 from krammar.broker.admission import Admission
 from krammar.broker.session import Session
 from krammar.broker.slices import Slices
-from krammar.broker.turns import Turns
+from krammar.util.turns import Turns
 
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig

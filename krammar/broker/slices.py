@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
-from krammar.broker.worker import WorkerThread
+from krammar.util.worker import WorkerThread
 
 A = TypeVar("A")
 T = TypeVar("T")

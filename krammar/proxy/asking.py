@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
-from krammar.proxy.ends import End, Shared
+from krammar.proxy.ends import ONE_TURN, End
 from krammar.proxy.in_flight import Own
 from krammar.proxy.responses import Responses
+from krammar.proxy.shared import Shared
 from krammar.proxy.work import Work
 from krammar.wire.framing import message_frame
 
@@ -85,7 +87,10 @@ class Asking(End):
             self._attention = True
         self._responses.release("filter")
         answer = await own.future
-        return chain.frames.read_response(work, answer).message
+        if len(answer) <= ONE_TURN:
+            return chain.frames.read_response(work, answer).message
+        read = await self.shared.worker.run(partial(chain.frames.read_response, work, answer))
+        return read.message
 
     def _send_own(self, own: Own, frame: bytes) -> None:
         self.shared.in_flight.append(own)

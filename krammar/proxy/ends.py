@@ -1,131 +1,24 @@
-"""The end of a connection at the proxy, and what both ends of a client's connection share."""
+"""The end of a connection at the proxy."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import cast
 
-from krammar.proxy.chain import Chain
 from krammar.proxy.heads import Data
-from krammar.proxy.in_flight import Entry, Own
-from krammar.proxy.interface import Connection, Watch
-from krammar.proxy.rewritten import Rewritten
-from krammar.proxy.work import Work
-
-if TYPE_CHECKING:
-    from krammar.proxy.metrics import ProxyMetrics
+from krammar.proxy.shared import Shared
+from krammar.proxy.work import Refused
 
 # Bytes that one read can return. All connections share the memory, because bytes are passed on before the next read.
 MEMORY = 256 * 1024
 # Longer frames count for ``LargeFrames``.
 SMALL_FRAME = 65_536
-# A longer frame is decoded, changed and written in several turns of the event loop, so that others are served in between.
+# A longer frame is decoded and encoded in a thread, so that others are served meanwhile. One whose decoding has taken more
+# seconds than LONG has many elements: it is encoded in the thread.
 ONE_TURN = 256 * 1024
-
-
-@dataclass(slots=True)
-class LargeFrames:
-    """The bytes of large frames of all connections that are collected: the limit and the sum."""
-
-    limit: int
-    held: int = 0
-
-
-class Works(Protocol):
-    """What is done for requests, by api key and version as one number of 32 bits."""
-
-    def get(self, api: int, default: Work, /) -> Work | None: ...
-
-
-class Shared:
-    """What both ends share.
-
-    ``in_flight``  requests without a response, in their order
-    ``outbox``     requests of filters that wait for the end of a client's frame, and their bytes
-    ``answers``    the number of answers in ``in_flight``
-    ``offered``    the broker's versions, as far as the client has asked for them
-    ``rewritten``  responses that were rewritten for clients with the same view of the proxy
-    ``works``      the work for each kind of request; before a login, most are refused
-    ``metrics``    counts requests and responses; None without a metrics page
-    ``watches``    see the bytes as they arrive
-    ``large``      limits the large frames that are collected; beyond it, they pass unread. None for no limit
-    """
-
-    def __init__(
-        self, chain: Chain, connection: Connection, memory: bytearray, max_frame: int
-    ) -> None:
-        self.chain = chain
-        self.connection = connection
-        self.memory = memory
-        self.max_frame = max_frame
-        self.in_flight: deque[Entry] = deque()
-        self.outbox: list[tuple[Own, bytes]] = []
-        self.answers = 0
-        self.offered: Mapping[int, tuple[int, int]] = {}
-        self.rewritten = Rewritten()
-        self.works: Works = chain.works
-        self.metrics: ProxyMetrics | None = None
-        self.watches: list[Watch] = []
-        self.large: LargeFrames | None = None
-        self.draining = False
-        self.closed = False
-        self.silent = False  # no more requests are passed on or answered
-
-    def note(self, is_request: bool, correlation_id: int, notes: list[str]) -> None:
-        """Report what was done to a frame, if anything, to those who watch; empty the list."""
-        if notes:
-            for each in self.watches:
-                each.noted(is_request, correlation_id, list(notes))
-            notes.clear()
-
-    def decided(self) -> None:
-        """Report that a frame waits no longer for filters or ports."""
-        for each in self.watches:
-            each.decided()
-
-    def end(self, how: str) -> None:
-        """Note how the connection ends, unless that is known."""
-        self.connection.ended = self.connection.ended or how
-
-    def fail_own(self) -> None:
-        """Let the requests of filters fail, because their responses cannot come any more."""
-        for entry in (*self.in_flight, *(own for own, _ in self.outbox)):
-            if isinstance(entry, Own) and not entry.future.done():
-                entry.future.set_exception(ConnectionError("the broker has closed the connection"))
-
-    def unknown(self, api: int) -> Work | None:
-        """Return the work for a request that ``works`` does not have."""
-        return self.chain.unknown(api)
-
-    async def log_in(self) -> None:
-        """Log in at the broker, while no requests of the client are passed on."""
-        raise NotImplementedError
-
-    def broker_lost(self, error: Exception | None) -> None:
-        """Handle that the connection to the broker has ended."""
-        raise NotImplementedError
-
-    def name_node(self) -> None:
-        """Set the node id of the broker in ``connection``, if it is known."""
-
-    def made(self) -> None:
-        """Handle that the client has connected."""
-        raise NotImplementedError
-
-    def lost(self, error: Exception | None) -> None:
-        """Handle that the client's connection has ended."""
-        raise NotImplementedError
-
-    def fail(self, error: BaseException) -> None:
-        """Close both ends because of an error."""
-        raise NotImplementedError
-
-    def rewrite(self, api_key: int, response: Any) -> list[str] | Awaitable[list[str]]:
-        """Replace addresses and versions in a response, in place; return what has changed, in words."""
-        raise NotImplementedError
+LONG = 0.01
+# Bytes that one read can return while connections wait for their turn, because each that waits keeps them.
+_LITTLE = 16 * 1024
 
 
 class End(asyncio.BufferedProtocol):
@@ -147,10 +40,10 @@ class End(asyncio.BufferedProtocol):
         self._left = 0  # bytes of the current frame that pass unread
         self._collected: bytearray | None = None  # the beginning of a frame that is read
         self._need = 0  # and the bytes that it lacks
-        self._large = 0  # and those that count for ``LargeFrames``
         self._undecided: int | None = None  # the id of a frame that waits for filters or ports
         self._parts: list[Data] = []  # what the next write joins
         self._holds: set[str] = set()
+        self._waits = False  # for its turn, with all bytes in ``_rest``
         self._task: asyncio.Task[None] | None = None
 
     # -- called by asyncio
@@ -161,21 +54,54 @@ class End(asyncio.BufferedProtocol):
             self.transport.pause_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        rest = self._rest
-        if rest:
-            self._view[: len(rest)] = rest
-            return self._view[len(rest) :]
-        return self._view
+        begin = len(self._rest)
+        if begin:
+            self._view[:begin] = self._rest
+        elif self.shared.turns.until:
+            return self._view
+        return (
+            self._view[begin:] if self.shared.turns.until else self._view[begin : begin + _LITTLE]
+        )
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._rest:
             nbytes += len(self._rest)
             self._rest = b""
+        if self.shared.closed:
+            return
+        if self.shared.has_time():
+            self._arrived(nbytes)
+        else:
+            self._rest = copy_of(self._memory, 0, nbytes)
+            self._wait_for_turn()
+
+    def _arrived(self, nbytes: int) -> None:
+        """Process the first bytes of the memory of all connections."""
         start = 0
         if self._collected is None or (start := self._add_to_collected(nbytes)):
             self._scan(self._memory, start, nbytes)
         if self.shared.watches:
             self._show(self._view[: nbytes - len(self._rest)])
+
+    def _wait_for_turn(self) -> None:
+        """Read no more until a turn of the event loop has time for the bytes in ``_rest``."""
+        if not self._waits:
+            self._waits = True
+            self.shared.turns.wait(self, known=not self.shared.locked)
+            self.hold("turn")
+
+    def go_on(self) -> None:
+        """Process the bytes that had to wait for this turn."""
+        self._waits = False
+        self._process_rest()
+        if not self._waits:
+            self.release("turn")
+
+    def _process_rest(self) -> None:
+        rest, self._rest = self._rest, b""
+        if rest and not self.shared.closed:
+            self._view[: len(rest)] = rest
+            self._arrived(len(rest))
 
     def pause_writing(self) -> None:
         self.peer.hold("slow")
@@ -250,10 +176,13 @@ class End(asyncio.BufferedProtocol):
         if not self._need:
             self._take(self._take_collected())
             return taken
-        if large is not None and len(self._collected) > SMALL_FRAME:
-            self.count_large(len(self._collected) - self._large)
+        if len(self._collected) > SMALL_FRAME:
+            self._count_large(len(self._collected))
             if large.held > large.limit:
-                self._give_up()
+                if self.shared.chain.pass_unreadable:
+                    self._give_up()
+                else:
+                    large.largest.refuse_large()
         return 0
 
     def _take_collected(self) -> bytes:
@@ -262,14 +191,25 @@ class End(asyncio.BufferedProtocol):
         frame = bytes(self._collected)
         self._collected = None
         self._left, self._need = self._need, 0
-        self.count_large(-self._large)
+        self._count_large(0)
         return frame
 
-    def count_large(self, size: int) -> None:
-        """Count bytes of a large frame that is collected."""
-        if self.shared.large is not None:
-            self._large += size
-            self.shared.large.held += size
+    def _count_large(self, size: int) -> None:
+        """Count the bytes of a large frame that is collected."""
+        large = self.shared.large
+        large.held += size - large.by_end.pop(self, 0)
+        if size:
+            large.by_end[self] = size
+
+    def refuse_large(self) -> None:
+        """Close the connection, because large frames of all connections take too much memory."""
+        large = self.shared.large
+        reason = (
+            f"the largest of those that wait for their end, which have {large.held} bytes together"
+        )
+        size = large.by_end[self] + self._need
+        self._count_large(0)
+        self.shared.fail(Refused(f"a frame of {size} bytes is {reason} ({large.limit} at most)"))
 
     def _give_up(self) -> None:
         """Pass on what was collected of a frame, and the rest of it unread."""
@@ -327,7 +267,7 @@ class End(asyncio.BufferedProtocol):
     @property
     def is_busy(self) -> bool:
         """Whether a frame is incomplete, or in an async method of a filter."""
-        return self._task is not None or not self.is_between_frames
+        return self._task is not None or self._waits or not self.is_between_frames
 
     def cancel(self) -> None:
         """Cancel what is awaited, after it has begun: coroutines that are never awaited cause warnings."""

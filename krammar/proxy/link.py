@@ -21,7 +21,6 @@ from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain
 from krammar.proxy.clients import LOG, Clients
 from krammar.proxy.delivery import reset
-from krammar.proxy.ends import LargeFrames, Shared
 from krammar.proxy.in_flight import PendingRequest
 from krammar.proxy.interface import Close, Connection
 from krammar.proxy.requests import Requests
@@ -29,8 +28,12 @@ from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions, node_id
 from krammar.proxy.rewritten import Views
 from krammar.proxy.running import FilterError, why_closed
+from krammar.proxy.shared import LargeFrames, Shared
 from krammar.proxy.work import Refused, Work
 from krammar.util.printable import escape
+from krammar.util.sockets import address_text
+from krammar.util.turns import Turns
+from krammar.util.worker import WorkerThread
 from krammar.wire.negotiation import API_VERSIONS
 
 if TYPE_CHECKING:
@@ -59,6 +62,8 @@ class Common:
     ``opened``, ``lost``  called at the begin and the end of a connection
     ``log``            writes a line with a level, and the exception if it is a bug
     ``large``          limits the large frames that are collected
+    ``turns``          shares each turn of the event loop among all connections
+    ``worker``         decodes and encodes large frames
     """
 
     chain: Chain
@@ -75,8 +80,10 @@ class Common:
     opened: Callable[[Link], None]
     lost: Callable[[Link], None]
     log: Callable[[int, str, BaseException | None], None]
+    large: LargeFrames
     nodes: dict[Address, int] = field(default_factory=dict)
-    large: LargeFrames | None = None
+    turns: Turns = field(default_factory=Turns)
+    worker: WorkerThread = field(default_factory=WorkerThread)
 
 
 class WorksBeforeLogin:
@@ -111,7 +118,7 @@ class Link(Shared):
         super().__init__(common.chain, connection, common.memory, common.max_frame)
         self.common = common
         self.metrics = common.metrics
-        self.large = common.large
+        self.large, self.turns, self.worker = common.large, common.turns, common.worker
         self._listeners = common.listeners[connection.listener]
         self.locked = common.clients.sasl
         if self.locked:
@@ -300,30 +307,34 @@ class Link(Shared):
     def rewrite(self, api_key: int, response: Any) -> list[str] | Awaitable[list[str]]:
         if api_key == API_VERSIONS:
             return limit_versions(self.chain.package, response, self.chain.limits)
-        nodes = endpoints(api_key, response)
-        if not nodes:
-            return []
-        for node in nodes:
-            self.common.nodes[Address(node.host, node.port)] = node_id(node)
-        known = self._listeners.known
-        ports = [known(self._bind_host, Address(node.host, node.port)) for node in nodes]
+        # A response can name the same broker for thousands of groups.
+        by_address: dict[tuple[str, int], list[Any]] = {}
+        for node in endpoints(api_key, response):
+            by_address.setdefault((node.host, node.port), []).append(node)
+        brokers = {Address(*each): nodes for each, nodes in by_address.items()}
+        ports = []
+        for upstream, nodes in brokers.items():
+            self.common.nodes[upstream] = node_id(nodes[-1])
+            ports.append(self._listeners.known(self._bind_host, upstream))
         if None in ports:
-            return self._open_ports(nodes)
-        return [self._replace(node, port) for node, port in zip(nodes, ports, strict=True)]
+            return self._open_ports(brokers)
+        return [
+            self._replace(upstream, nodes, port)
+            for (upstream, nodes), port in zip(brokers.items(), ports, strict=True)
+        ]
 
-    def _replace(self, node: Any, port: int | None) -> str:
+    def _replace(self, upstream: Address, nodes: list[Any], port: int | None) -> str:
         """Replace the address of a broker by the proxy's; return what was done."""
-        upstream = Address(node.host, node.port)
-        node.host, node.port = self._host, port
-        return f"{upstream} replaced by {Address(self._host, node.port)}"
-
-    async def _open_ports(self, nodes: list[Any]) -> list[str]:
-        notes = []
         for node in nodes:
-            upstream = Address(node.host, node.port)
+            node.host, node.port = self._host, port
+        return f"{upstream} replaced by {address_text((self._host, port))}"
+
+    async def _open_ports(self, brokers: dict[Address, list[Any]]) -> list[str]:
+        notes = []
+        for upstream, nodes in brokers.items():
             port = await self._listeners.port_for(self._bind_host, upstream)
             if port is not None:
-                notes.append(self._replace(node, port))
+                notes.append(self._replace(upstream, nodes, port))
             elif not self.chain.pass_unreadable:
                 # With the broker's own address, the client would leave the proxy.
                 raise Refused(f"no port for broker {upstream}")

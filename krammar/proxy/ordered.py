@@ -7,9 +7,10 @@ from collections import deque
 from typing import Any
 
 from krammar.proxy.delivery import take
-from krammar.proxy.ends import End, Shared
+from krammar.proxy.ends import End
 from krammar.proxy.heads import Data
 from krammar.proxy.in_flight import FilterAnswer, Own, PendingRequest
+from krammar.proxy.shared import Shared
 
 # Bytes of responses that wait for an async method of a filter, before the broker is no longer read.
 _WAITING = 1 << 20
@@ -65,6 +66,9 @@ class Ordered(End):
     def _go_on(self) -> None:
         """Deliver what has waited, until a response has to wait again."""
         while self._waiting and self._task is None and not self.shared.closed:
+            if not self.shared.has_time():
+                self._task = asyncio.ensure_future(self._go_on_later())
+                break
             item = self._waiting.popleft()
             if isinstance(item, tuple):
                 self._waiting_bytes -= len(item[1])
@@ -82,6 +86,15 @@ class Ordered(End):
             if self.shared.draining:
                 self.check_drained()
 
+    async def _go_on_later(self) -> None:
+        await self.shared.next_turn()
+        self._task = None
+        self._go_on()
+
+    def go_on(self) -> None:
+        super().go_on()
+        self.check_end()
+
     def is_undecided(self, correlation_id: int) -> bool:
         return super().is_undecided(correlation_id) or any(
             isinstance(each, tuple) and each[0].correlation_id == correlation_id
@@ -90,7 +103,7 @@ class Ordered(End):
 
     def check_end(self) -> None:
         """Close the client's connection if the broker has closed its own, and everything was delivered."""
-        if self.ended and self._task is None and not self._waiting:
+        if self.ended and self._task is None and not self._waiting and not self._waits:
             self.peer.write(self._take_rest())
             self.finish()
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from krammar.proxy.asking import Asking
-from krammar.proxy.ends import ONE_TURN, Shared
+from krammar.proxy.ends import LONG, ONE_TURN
 from krammar.proxy.frames import Read
 from krammar.proxy.heads import acks, correlation_id_of
 from krammar.proxy.in_flight import FilterAnswer, PendingRequest
 from krammar.proxy.interface import Close, Exchange, Silence
 from krammar.proxy.responses import Responses
 from krammar.proxy.running import FilterError, Settled, run_request, run_response
+from krammar.proxy.shared import Shared
 from krammar.proxy.work import Work
 from krammar.wire.errors import WireError
 from krammar.wire.framing import PREFIX
@@ -33,6 +35,7 @@ class ReadRequests(Asking):
         responses.new_exchange = self._exchange
         self._work = MISSING  # of the frame that is collected, or in a filter
         self._started = 0.0  # when it arrived
+        self._long = False  # whether it is encoded in a thread
 
     def _expect(
         self,
@@ -75,30 +78,41 @@ class ReadRequests(Asking):
     def _process(self, work: Work, frame: bytes) -> None:
         """Run the chain over a request, and pass it on or answer it; if something is awaited, in a task."""
         self._work = work
-        if len(frame) > ONE_TURN:
-            self.wait_for(self._process_in_turns(work, frame))
+        self._long = len(frame) > ONE_TURN
+        if self._long:
+            self.wait_for(self._process_in_turns(work, frame, None))
             return
+        began = time.monotonic()
         try:
-            read = self._read(work, frame)
-            finished = None if read is None else self._run(work, frame, read)
+            read = None if self._patch(work, frame) else self._read(work, frame)
+            if read is None:
+                return
+            self._long = time.monotonic() - began > LONG
+            finished = (
+                self._process_in_turns(work, frame, read)
+                if self._long
+                else self._run(work, frame, read)
+            )
         except Exception as error:
             self._fail(work, error)
             return
         if finished is not None:
             self.wait_for(finished)
 
-    async def _process_in_turns(self, work: Work, frame: bytes) -> None:
+    async def _process_in_turns(self, work: Work, frame: bytes, read: Read | None) -> None:
+        """Process a request that takes long. ``read`` is None if it is not decoded yet."""
         self._undecided = correlation_id_of(frame)
         finished = None
         try:
             await asyncio.sleep(0)
-            read = self._read(work, frame)
+            if read is None and not self._patch(work, frame):
+                read = await self._read_in_thread(work, frame)
             if read is not None:
-                await asyncio.sleep(0)
                 finished = self._run(work, frame, read)
         finally:
             self._undecided = None
             self.shared.decided()
+        del frame, read  # a large frame is not needed any more after it was encoded
         if finished is not None:
             await finished
 
@@ -108,26 +122,37 @@ class ReadRequests(Asking):
         self._task = asyncio.ensure_future(self._finish(finished))
         self._attention = True
 
-    def _read(self, work: Work, frame: bytes) -> Read | None:
-        """Decode a request. Raises DecodeError and Close.
-
-        Returns:
-            None if it is passed on: a filter has changed its bytes, or it cannot be read.
-        """
+    def _patch(self, work: Work, frame: bytes) -> bool:
+        """Pass on a request if a filter has changed it as bytes; return whether one has. Raises Close."""
         patched = self._patched(work, frame) if work.patch_request else None
-        if patched is not None:
-            self.peer.write(patched)
-            return None
-        self._started = self._count(work, len(frame))
+        if patched is None:
+            self._started = self._count(work, len(frame))
+            return False
+        self.peer.write(patched)
+        return True
+
+    def _read(self, work: Work, frame: bytes) -> Read | None:
+        """Decode a request; None if it cannot be read, and is passed on. Raises DecodeError."""
         try:
             return self.shared.chain.frames.read_request(work, frame)
-        except WireError:
-            if not self.shared.chain.pass_unreadable:
-                raise
+        except WireError as error:
+            self._pass_unread(work, frame, error)
+            return None
+
+    async def _read_in_thread(self, work: Work, frame: bytes) -> Read | None:
+        read = partial(self.shared.chain.frames.read_request, work, frame)
+        try:
+            return await self.shared.worker.run(read)
+        except WireError as error:
+            self._pass_unread(work, frame, error)
+            return None
+
+    def _pass_unread(self, work: Work, frame: bytes, error: WireError) -> None:
+        if not self.shared.chain.pass_unreadable:
+            raise error
         if not work.silent:
             self._expect(work, correlation_id_of(frame), None, self._started)
         self.peer.write(frame)
-        return None
 
     def _give_up(self) -> None:
         collected = self._take_collected()
@@ -184,18 +209,22 @@ class ReadRequests(Asking):
                 return None
             methods = chain.before(work, settled.answered_by)
             answer = run_response(methods, settled.answer, exchange)
-            if inspect.isawaitable(answer):
+            if self._long or inspect.isawaitable(answer):
                 return self._answer_later(work, exchange, answer)
-            self._answer(work, exchange, answer)
+            frame = chain.frames.answer(work, exchange.correlation_id, answer)
+            self._answer(work, exchange, frame)
             return None
-        changed = chain.frames.settled(work, frame, read, request)
-        if len(changed) > ONE_TURN:
-            return self._send_later(changed, work, silent, exchange)
-        self._send_on(changed, work, silent, exchange)
+        encode = partial(chain.frames.settled, work, frame, read, request)
+        if self._long:
+            return self._send_later(encode, work, silent, exchange)
+        self._send_on(encode(), work, silent, exchange)
         return None
 
-    async def _send_later(self, frame: bytes, work: Work, silent: bool, exchange: Exchange) -> None:
-        await asyncio.sleep(0)
+    async def _send_later(
+        self, encode: Callable[[], bytes], work: Work, silent: bool, exchange: Exchange
+    ) -> None:
+        frame = await self.shared.worker.run(encode)
+        del encode  # with the frame as it came
         self._send_on(frame, work, silent, exchange)
 
     def _send_on(self, frame: bytes, work: Work, silent: bool, exchange: Exchange) -> None:
@@ -204,12 +233,15 @@ class ReadRequests(Asking):
             self._expect(work, exchange.correlation_id, exchange, self._started)
         self.peer.write(frame)
 
-    async def _answer_later(self, work: Work, exchange: Exchange, answer: Awaitable[Any]) -> None:
-        self._answer(work, exchange, await answer)
+    async def _answer_later(self, work: Work, exchange: Exchange, answer: Any) -> None:
+        message = await answer if inspect.isawaitable(answer) else answer
+        frames = self.shared.chain.frames
+        encode = partial(frames.answer, work, exchange.correlation_id, message)
+        frame = await self.shared.worker.run(encode) if self._long else encode()
+        self._answer(work, exchange, frame)
 
-    def _answer(self, work: Work, exchange: Exchange, answer: Any) -> None:
+    def _answer(self, work: Work, exchange: Exchange, frame: bytes) -> None:
         shared = self.shared
-        frame = shared.chain.frames.answer(work, exchange.correlation_id, answer)
         if work.counts and shared.metrics is not None:
             shared.metrics.response(work.api_key, len(frame), self._started)
         shared.in_flight.append(FilterAnswer(frame, exchange.delivery))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from krammar.proxy.ends import ONE_TURN, copy_of
+from krammar.proxy.ends import LONG, ONE_TURN, copy_of
 from krammar.proxy.frames import Read
 from krammar.proxy.heads import HEAD, Data, has_no_endpoints
 from krammar.proxy.in_flight import PendingRequest
@@ -74,6 +76,7 @@ class ReadResponses(Ordered):
             self._undecided = pending.correlation_id
             self._task = asyncio.ensure_future(self._process_in_turns(pending, frame))
             return
+        began = time.monotonic()
         try:
             patched = self._patched(work, frame) if work.patch_response else None
             if patched is not None:
@@ -82,11 +85,16 @@ class ReadResponses(Ordered):
             read = self._read_response(work, frame)
             if read is None:
                 return
+            if time.monotonic() - began > LONG:
+                self._undecided = pending.correlation_id
+                self._task = asyncio.ensure_future(self._run_in_turns(pending, frame, read))
+                return
             message = self._run(pending, read)
             if not inspect.isawaitable(message):
                 changed = self.shared.rewrite(work.api_key, message) if work.rewrite else []
                 if not inspect.isawaitable(changed):
-                    steps = self._send(pending, frame, read, message, changed)
+                    sent, notes = self._encode(work, frame, read, message, changed)
+                    steps = self._send(pending, frame, sent, notes)
                     if steps is not None:
                         self._task = asyncio.ensure_future(self._deliver(steps))
                     return
@@ -108,11 +116,14 @@ class ReadResponses(Ordered):
         """Decode a response; None if it cannot be read, and is passed on. Raises DecodeError."""
         try:
             return self.shared.chain.frames.read_response(work, frame)
-        except WireError:
-            if not self.shared.chain.pass_unreadable:
-                raise
+        except WireError as error:
+            self._pass_unread(frame, error)
+            return None
+
+    def _pass_unread(self, frame: bytes, error: WireError) -> None:
+        if not self.shared.chain.pass_unreadable:
+            raise error
         self.peer.write(frame)
-        return None
 
     def _run(self, pending: PendingRequest, read: Read) -> Any:
         """Run the chain over a response. Returns the response, or an awaitable of it."""
@@ -126,23 +137,41 @@ class ReadResponses(Ordered):
         return run_response(work.responses, read.message, pending.exchange)
 
     async def _process_in_turns(self, pending: PendingRequest, frame: bytes) -> None:
-        work = pending.work
-        steps = None
+        work, read = pending.work, None
         try:
             await asyncio.sleep(0)
             patched = self._patched(work, frame) if work.patch_response else None
             if patched is not None:
                 self.peer.write(patched)
-            elif (read := self._read_response(work, frame)) is not None:
-                await asyncio.sleep(0)
-                message = self._run(pending, read)
-                if inspect.isawaitable(message):
-                    message = await message
-                changed = self.shared.rewrite(work.api_key, message) if work.rewrite else []
-                if inspect.isawaitable(changed):
-                    changed = await changed
-                await asyncio.sleep(0)
-                steps = self._send(pending, frame, read, message, changed)
+            else:
+                decode = partial(self.shared.chain.frames.read_response, work, frame)
+                try:
+                    read = await self.shared.worker.run(decode)
+                except WireError as error:
+                    self._pass_unread(frame, error)
+        except Exception as error:
+            self.shared.fail(error)
+            return
+        if read is None:
+            await self._deliver([])
+        else:
+            await self._run_in_turns(pending, frame, read)
+
+    async def _run_in_turns(self, pending: PendingRequest, frame: bytes, read: Read) -> None:
+        """Run the chain over a response that takes long, and write it."""
+        work = pending.work
+        try:
+            await asyncio.sleep(0)
+            message = self._run(pending, read)
+            if inspect.isawaitable(message):
+                message = await message
+            changed = self.shared.rewrite(work.api_key, message) if work.rewrite else []
+            if inspect.isawaitable(changed):
+                changed = await changed
+            encode = partial(self._encode, work, frame, read, message, changed)
+            sent, notes = await self.shared.worker.run(encode)
+            del encode, message, read
+            steps = self._send(pending, frame, sent, notes)
         except Exception as error:
             self.shared.fail(error)
             return
@@ -158,31 +187,45 @@ class ReadResponses(Ordered):
                 changed = self.shared.rewrite(work.api_key, message) if work.rewrite else []
             if inspect.isawaitable(changed):
                 changed = await changed
-            steps = self._send(pending, frame, read, message, changed)
+            sent, notes = self._encode(pending.work, frame, read, message, changed)
+            steps = self._send(pending, frame, sent, notes)
         except Exception as error:
             self.shared.fail(error)
             return
         await self._deliver(steps or [])
 
+    def _encode(
+        self, work: Work, frame: bytes, read: Read, message: Any, changed: list[str]
+    ) -> tuple[bytes, list[str]]:
+        """Encode a response, in any thread.
+
+        Args:
+            changed: what the proxy has changed, in words.
+
+        Returns:
+            The frame, and what is changed in it.
+        """
+        frames = self.shared.chain.frames
+        try:
+            if changed:
+                return frames.changed(frame, read, message), changed
+            if work.responses:
+                return frames.settled(work, frame, read, message), changed
+        except EncodeError:
+            if not self.shared.chain.pass_unreadable:
+                raise
+        return frame, []
+
     def _send(
-        self, pending: PendingRequest, frame: bytes, read: Read, message: Any, changed: list[str]
+        self, pending: PendingRequest, frame: bytes, sent: bytes, changed: list[str]
     ) -> list[Any] | None:
         """Write a response, or return the steps in which it has to be delivered.
 
         Args:
+            frame: the response of the broker.
             changed: what the proxy has changed, in words.
         """
-        shared, work, exchange, sent = self.shared, pending.work, pending.exchange, frame
-        frames = shared.chain.frames
-        try:
-            if changed:
-                sent = frames.changed(frame, read, message)
-            elif work.responses:
-                sent = frames.settled(work, frame, read, message)
-        except EncodeError:
-            if not shared.chain.pass_unreadable:
-                raise
-            changed = []
+        shared, work, exchange = self.shared, pending.work, pending.exchange
         if not work.responses:
             offered = shared.offered if work.api_key == API_VERSIONS else None
             shared.rewritten.add(work, frame, sent, offered, tuple(changed))

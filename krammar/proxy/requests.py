@@ -6,11 +6,12 @@ import asyncio
 import sys
 from collections.abc import Awaitable
 
-from krammar.proxy.ends import Shared, copy_of
+from krammar.proxy.ends import copy_of
 from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
 from krammar.proxy.in_flight import TOKEN
 from krammar.proxy.read_requests import MISSING, ReadRequests
 from krammar.proxy.responses import Responses
+from krammar.proxy.shared import Shared
 from krammar.proxy.work import Refused, Work
 from krammar.wire.framing import PREFIX
 
@@ -107,6 +108,9 @@ class Requests(ReadRequests):
             if shared.closed or shared.silent:
                 return
             works = shared.works  # a login may have ended
+            if self._task is None and position < size and not shared.has_time():
+                self._wait_for_turn()
+                break
         self._finish_scan(data, start, position, size)
 
     def _wait_for_task(self, data: Data, start: int, size: int) -> None:
@@ -168,9 +172,10 @@ class Requests(ReadRequests):
             if length <= self.shared.max_frame:
                 return False
             if not pass_unreadable:
+                advice = "" if self.shared.locked else "; max_frame raises the limit"
                 raise Refused(
                     f"a request of {length} bytes is too large for filters "
-                    f"({self.shared.max_frame} bytes at most)"
+                    f"({self.shared.max_frame} bytes at most{advice})"
                 )
         silent = work.silent
         name = None
@@ -209,10 +214,10 @@ class Requests(ReadRequests):
         self.release("filter")
         if self.shared.outbox:
             self._stops()
-        rest, self._rest = self._rest, b""
-        if rest and not self.shared.closed:
-            self._scan(rest, 0, len(rest))
-            self._show(memoryview(rest)[: len(rest) - len(self._rest)])
+        if self._rest and not self.shared.has_time():
+            self._wait_for_turn()  # many filters may have finished in this turn
+        elif not self._waits:
+            self._process_rest()
         self._check_eof()
         if self.shared.draining:
             self._responses.check_drained()
@@ -224,6 +229,10 @@ class Requests(ReadRequests):
     def resume_writing(self) -> None:
         super().resume_writing()
         self.release("responses")
+
+    def go_on(self) -> None:
+        super().go_on()
+        self._check_eof()
 
     def drain(self) -> None:
         """Begin no other request, and close the connection after the responses."""
@@ -244,7 +253,7 @@ class Requests(ReadRequests):
     def _check_eof(self) -> None:
         """Tell the broker that no more requests come, once filters have sent theirs."""
         transport = self.peer.transport
-        if not self.ended or self._task is not None or transport is None:
+        if not self.ended or self._task is not None or self._waits or transport is None:
             return
         self.peer.write(self._take_rest())
         if transport.is_closing():
@@ -261,7 +270,9 @@ class Requests(ReadRequests):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended = True
-        self.count_large(-self._large)
+        self._count_large(0)
+        for end in (self, self._responses):
+            self.shared.turns.forget(end)
         self.shared.lost(exc)
         self.cancel()
         self._responses.cancel()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from krammar.proxy.ends import Shared
 from krammar.proxy.heads import HEAD, RESPONSE, Data
 from krammar.proxy.in_flight import TOKEN, Entry, FilterAnswer, Own, PendingRequest
 from krammar.proxy.read_responses import ReadResponses
+from krammar.proxy.shared import Shared
 from krammar.proxy.work import Refused
 from krammar.wire.framing import PREFIX
 
@@ -67,7 +67,12 @@ class Responses(ReadResponses):
                 if shared.chain.pass_unreadable and type(entry) is PendingRequest:
                     position = end
                     continue
-                shared.fail(Refused(f"a response of {length} bytes cannot be read"))
+                shared.fail(
+                    Refused(
+                        f"a response of {length} bytes cannot be read ({shared.max_frame} bytes at most;"
+                        " max_frame raises the limit)"
+                    )
+                )
                 return
             if end <= size and type(entry) is PendingRequest:
                 try:
@@ -93,6 +98,9 @@ class Responses(ReadResponses):
             self._read(entry, frame)
             if shared.closed:
                 return
+            if self._task is None and position < size and not shared.has_time():
+                self._wait_for_turn()
+                break
         self._finish_scan(data, start, position, size)
         if shared.draining:
             self.check_drained()
@@ -195,7 +203,7 @@ class Responses(ReadResponses):
         return self.transport is None or self.transport.can_write_eof()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.count_large(-self._large)
+        self._count_large(0)
         self.shared.broker_lost(exc)
         self._end()
 

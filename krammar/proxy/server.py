@@ -21,6 +21,7 @@ from krammar.proxy.reloading import Reloading
 from krammar.proxy.requests import Requests
 from krammar.proxy.rewritten import Views
 from krammar.proxy.server_thread import ServerThread
+from krammar.proxy.shared import LargeFrames
 from krammar.util.sockets import why
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 # The largest frame that is read, in bytes: decoding and encoding it takes turns of up to 100 ms, and 240 MB.
 MAX_READ = 48 << 20
+# The bytes of all large frames that have arrived in part, above which the largest is refused; two always fit.
+MAX_COLLECTED = 128 << 20
 # What only some proxies need is imported when they are created: logins, and metrics.
 
 # Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
@@ -161,6 +164,7 @@ class Proxy:
             self.opened,
             self.lost,
             self.log,
+            LargeFrames(max(MAX_COLLECTED, 2 * max_frame)),
         )
         self._drain_timeout = drain_timeout
         self._links: dict[int, Link] = {}
@@ -303,6 +307,7 @@ class Proxy:
             link.abort()
         if self._page is not None:
             await self._page.close()
+        self._common.worker.close()
         for _ in range(_TURNS):
             await asyncio.sleep(0)
 

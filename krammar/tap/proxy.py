@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from krammar.faults import Faults
 from krammar.proxy.addresses import CONNECT_TIMEOUT, Address, ListenError
-from krammar.proxy.ends import LargeFrames
 from krammar.proxy.link import Link
 from krammar.proxy.server import Proxy, ProxyError
+from krammar.proxy.shared import LargeFrames
 from krammar.tap.cutting import MAX_LARGE_FRAMES
 from krammar.tap.observer import Observer
 from krammar.tap.watching import Watcher

@@ -10,8 +10,8 @@ import pytest
 from kafka_wire import ApiVersionsRequest, MetadataRequest
 
 from krammar.broker import Broker
-from krammar.broker import turns as turns_module
-from krammar.broker.turns import Turns
+from krammar.util import turns as turns_module
+from krammar.util.turns import Turns
 from tests.broker.attacks import frame
 from tests.broker.support import RawClient
 from tests.support.waiting import PATIENCE

@@ -122,3 +122,28 @@ def test_files_that_are_gone_are_ignored(tmp_path: Path) -> None:
     assert durable.sync_all([tmp_path, tmp_path / "gone"]) >= 0
     with pytest.raises(FileNotFoundError):
         durable.sync(tmp_path / "gone")
+
+
+@pytest.mark.parametrize("number", [3, 100])
+def test_many_files_are_forced_once_each_and_report_their_own_errors(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one thread if there are few, and in several otherwise."""
+    files = [tmp_path / str(each) for each in range(number)]
+    for file in files:
+        file.touch()
+    forced: list[str] = []
+
+    def sync(path: Path) -> None:
+        forced.append(path.name)
+        if path == files[1]:
+            raise OSError(5, "Input/output error")
+        if path.name == "gone":
+            raise FileNotFoundError
+
+    monkeypatch.setattr(durable, "sync", sync)
+    results = durable.sync_together([*files, tmp_path / "gone", *files])
+    assert sorted(forced) == sorted([*(file.name for file in files), "gone"])
+    assert isinstance(results.pop(files[1]), OSError)
+    assert len(results) == number
+    assert all(isinstance(each, float) for each in results.values())

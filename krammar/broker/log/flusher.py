@@ -12,7 +12,7 @@ from krammar.broker.log.environment import Environment
 from krammar.broker.log.files import can_continue, no_descriptors
 from krammar.broker.log.flushing import FlushedLog
 from krammar.broker.log.folder import LogFolder
-from krammar.util.durable import sync_all
+from krammar.util.durable import sync_together
 
 
 class Flushing(Thread):
@@ -25,12 +25,14 @@ class Flushing(Thread):
         now_ms: int,
         *,
         interval: bool = True,
+        complete: bool = False,
     ) -> None:
         super().__init__(name="krammar-flush", daemon=True)
         self._rest = list(logs)
         self._folders = folders
         self._now_ms = now_ms
         self._interval = interval
+        self._complete = complete  # whether to force everything, whatever is due
         self.logs: list[tuple[FlushedLog, int, list[str]]] = []
         self._results: list[float | OSError] = []  # of each log: the seconds, or the error
         self._error: OSError | None = None
@@ -42,7 +44,7 @@ class Flushing(Thread):
         """
         while self._rest and time.monotonic() < until:
             log = self._rest.pop()
-            complete = log.is_flush_due(self._now_ms, interval=self._interval)
+            complete = self._complete or log.is_flush_due(self._now_ms, interval=self._interval)
             try:
                 paths = None if log.closed else log.begin_flush(complete=complete)
             except OSError as error:
@@ -70,11 +72,13 @@ class Flushing(Thread):
                 folder.write_all()
         except OSError as error:
             self._error = error
+        # Partitions share their log folder, and the system forces several files together faster than one by one.
+        forced = sync_together(path for _, _, paths in self.logs for path in paths)
         for _, _, paths in self.logs:
-            try:
-                self._results.append(sync_all(paths))
-            except OSError as error:
-                self._results.append(error)
+            results = [forced[path] for path in paths]
+            errors = (each for each in results if isinstance(each, OSError))
+            seconds = (each for each in results if not isinstance(each, OSError))
+            self._results.append(next(errors, None) or sum(seconds))
 
     def finish(self, flushed: Callable[[float], object]) -> OSError | None:
         """Advance the recovery points, and take logs offline whose flush has failed.
@@ -112,6 +116,13 @@ class Flusher:
         """Force what is due to the disk. Raises OSError."""
         self.finish()
         self._flushing = Flushing(self._logs, self._folders, self._environment.now_ms())
+        self.finish()
+
+    def flush_completely(self) -> None:
+        """Force everything to the disk, before the logs are closed. Raises OSError."""
+        self.finish()
+        now_ms = self._environment.now_ms()
+        self._flushing = Flushing(self._logs, self._folders, now_ms, complete=True)
         self.finish()
 
     def in_background(self, *, interval: bool = True, budget_ms: float = math.inf) -> bool:

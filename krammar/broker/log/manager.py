@@ -312,10 +312,12 @@ class LogManager:
             return
         self._closed = True
         self.cleaner.stop()
+        # One log after another would take minutes for thousands of partitions.
+        for flush in (self.flusher.finish, self.flusher.flush_completely):
+            with self.environment.warning("cannot force the logs to the disk"):
+                flush()
         clean = not self.lost_power and not any(log.offline for log in self)
         clean &= all(f.clean or f.partitions.keys() - self._logs <= _OTHERS for f in self.folders)
-        with self.environment.warning("cannot force the logs to the disk"):
-            self.flusher.finish()
         for key in list(self._doomed):
             self._set_aside(key)
         for log in self:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from krammar.auth.jwt import KeysError, UnknownKeyError, read_keys, verify
 from krammar.auth.oauth import JwtSettings, OAuthError
 from krammar.broker.timers import Timers
-from krammar.broker.worker import WorkerThread
+from krammar.util.worker import WorkerThread
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet
