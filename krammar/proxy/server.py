@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from krammar.util.http_page import HttpPage
     from krammar.util.prometheus import Registry
 
-# The largest frame that is read, in bytes: decoding and encoding it takes turns of up to 100 ms, and 240 MB.
-MAX_READ = 48 << 20
+# The largest frame that is read, in bytes: a response of 50 MiB, Kafka's fetch.max.bytes, and what is around its records.
+# Decoding and encoding one of 53 MB takes 152 MB.
+MAX_READ = 52 << 20
 # The bytes of all large frames that have arrived in part, above which the largest is refused; two always fit.
 MAX_COLLECTED = 128 << 20
 # What only some proxies need is imported when they are created: logins, and metrics.

@@ -240,9 +240,9 @@ def test_unknown_versions_are_no_tokens(caplog: pytest.LogCaptureFixture) -> Non
             "a request of 2014 bytes is too large for filters (1000 bytes at most; max_frame raises the limit)",
         ),
         (
-            struct.pack(">i", (48 << 20) + 1) + head(12, 4, 1),
+            struct.pack(">i", (52 << 20) + 1) + head(12, 4, 1),
             {},
-            "a request of 50331649 bytes is too large for filters (50331648 bytes at most; max_frame raises the limit)",
+            "a request of 54525953 bytes is too large for filters (54525952 bytes at most; max_frame raises the limit)",
         ),
     ],
 )
