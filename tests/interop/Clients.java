@@ -296,7 +296,10 @@ public final class Clients {
         }
         try (KafkaConsumer<String, String> reader = consumer("unused", "auto.offset.reset", "none")) {
             reader.assign(both);
-            said.put("without an offset", thrown(() -> reader.poll(SOON)));
+            said.put("without an offset", thrown(() -> until("an error", () -> {
+                reader.poll(SOON);
+                return false;
+            })));
         }
         return said;
     }

@@ -36,7 +36,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -176,7 +176,19 @@ def _segments(client: AdminClient, bootstrap: str, began: int) -> None:
         source.produce("cut", str(number), timestamp=began + number)
         if number % 10 == 9:
             flush(source)
-    client.delete_records([TopicPartition("cut", 0, 45)])[TopicPartition("cut", 0)].result(PATIENCE)
+    until(lambda: _is_cut(client))
+
+
+def _is_cut(client: AdminClient) -> bool:
+    """Delete the first records of "cut"; False if librdkafka knows no leader, which it does not wait for."""
+    [cut] = client.delete_records([TopicPartition("cut", 0, 45)]).values()
+    try:
+        cut.result(PATIENCE)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError._NOENT:
+            return False
+        raise
+    return True
 
 
 def _compacted(client: AdminClient, bootstrap: str, began: int) -> None:
