@@ -93,15 +93,8 @@ def run(kind: str, build: Build, chosen: Iterator[Attack], *, stops: bool) -> It
             if target is None:
                 target = stack.enter_context(Target(kind, build, Path(name)))
             cost = target.attack(attack)
-            over = cost.over()
-            if over and not cost.error:
-                costs = [cost, *(alone(kind, build, attack) for _ in range(2))]
-                cost = sorted(costs, key=lambda each: (bool(each.error), each.part))[1]
-                parts = ", ".join(f"{each.part:.0%}" for each in costs)
-                print(
-                    f"repeated: {attack.name}: {', '.join(over)}; of the limits: {parts}",
-                    file=sys.stderr,
-                )
+            if cost.over() and not cost.error:
+                cost = repeated(kind, build, cost)
             yield cost
             if cost.used > LONG or any(attack is each for _, each in ALL):
                 long.append(attack)
@@ -119,6 +112,15 @@ def run(kind: str, build: Build, chosen: Iterator[Attack], *, stops: bool) -> It
             if wall > STOP:
                 cost.error = f"ended after {wall:.1f} s ({used:.1f} s of processor time)"
             yield cost
+
+
+def repeated(kind: str, build: Build, cost: Cost) -> Cost:
+    """Return the median of what an attack has cost, and what it costs two new servers."""
+    costs = [cost, *(alone(kind, build, cost.attack) for _ in range(2))]
+    parts = ", ".join(f"{each.part:.0%}" for each in costs)
+    over = ", ".join(cost.over())
+    print(f"repeated: {cost.attack.name}: {over}; of the limits: {parts}", file=sys.stderr)
+    return sorted(costs, key=lambda each: (bool(each.error), each.part))[1]
 
 
 def alone(kind: str, build: Build, attack: Attack) -> Cost:

@@ -1,7 +1,7 @@
 """A part of `make attack`: each server, and an attack of each kind, which a stop interrupts in the end.
 
 Times are processor time of the server, so other programs of the machine do not count. They still get longer when both
-halves of a core are busy, so a turn may take twice as long here.
+halves of a core are busy, so a turn may take twice as long here, and the median of three counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.attack import kafka
-from tests.attack.__main__ import ALL
+from tests.attack.__main__ import ALL, repeated
 from tests.attack.measure import MEMORY, STOP, TURN, WAIT, Attack, Cost, Other, measure, stop_during
 from tests.attack.servers import BUILDS, KINDS, Build, Running
 
@@ -55,9 +55,8 @@ def test_server(
     monkeypatch.setattr(kafka, "SESSIONS", 10)
     attacks = list(chosen(kind))
     assert attacks
-    with Running(
-        kind, Build("asyncio" if KINDS.index(kind) % 2 else "uvloop"), tmp_path
-    ) as running:
+    build = Build("asyncio" if KINDS.index(kind) % 2 else "uvloop")
+    with Running(kind, build, tmp_path) as running:
         kafka.fill(running.server)
         costs: list[Cost] = []
         with Other(running.server) as other:
@@ -65,6 +64,8 @@ def test_server(
                 costs.append(measure(running.server, attack, other))
         for cost in costs:
             assert not cost.error, cost
+            if cost.turn > 2 * TURN:
+                cost = repeated(kind, build, cost)
             assert cost.turn <= 2 * TURN, cost
             assert cost.memory <= cost.attack.memory, cost
         _, used = stop_during(running.server, attacks[0])
