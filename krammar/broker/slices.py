@@ -52,6 +52,9 @@ def advance(
     until = (time.monotonic() if now is None else now) + SLICE_SECONDS
     try:
         step = next(steps) if resume is None else resume()
+        # An error that it passed refers to this frame through the frames of its traceback, and to the request. Without
+        # a reference from here, no circle keeps them until the next garbage collection.
+        resume = None
         while True:
             if step:
                 return Progress(False, job=step if isinstance(step, InThread) else None)
@@ -90,6 +93,7 @@ class Slices:
                     await asyncio.sleep(0)
                     self.count += 1
                     progress = advance(steps, resume)
+                resume = None  # as in advance
                 job = progress.job
                 if progress.done:
                     return cast(T, progress.result)
