@@ -37,8 +37,9 @@ from kafka_wire import (
 )
 
 from krammar.wire.batches import Record, encode_batch
-from tests.bench.page import machine, markdown_table, put_file, section, subsection
-from tests.bench.proxy_clients import clients, used
+from tests.bench.page import aims, machine, markdown_table, put_file, section, subsection
+from tests.bench.proxy_aims import PerFrame, targets
+from tests.bench.proxy_clients import clients, clients_table, used
 from tests.bench.proxy_code import Frames, own_code
 from tests.bench.proxy_systems import available, bytes_only, enter_namespace
 from tests.bench.tap import started
@@ -51,6 +52,10 @@ _OWN = """\
 The same bytes, passed to the code of the proxy without sockets. The rest of a frame's time is that of the event loop, of system
 calls, and of what they remove from the processor's caches. Tenants copies each frame of Produce and Fetch, walks over its
 fields, changes the names, and remembers the request for its response."""
+_CLIENTS = """\
+Client, broker and what is between them share the processors, so a process in between also lowers the throughput of the
+others. "direct" has two processes, the other columns have three. Each byte is copied from the system and to the system
+once more, which alone takes a third of a millisecond per MB."""
 _PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
 
@@ -218,32 +223,43 @@ def own(count: int) -> list[str]:
     return own_code(pairs, _WINDOWS, {_ID: "blue.orders"}, count)
 
 
-def frames(folder: Path, rounds: int, count: int) -> list[str]:
-    """Return a table of the processor time per frame of everything that can be between clients and broker."""
+def frames(folder: Path, rounds: int, count: int) -> PerFrame:
+    """Return the processor time per frame of everything that can be between clients and broker."""
     command = (sys.executable, "-m", "tests.bench.proxy", "--serve")
     with started(*command, stdout=subprocess.PIPE) as process, ExitStack() as stack:
         assert process.stdout is not None
         broker = f"127.0.0.1:{int(process.stdout.readline())}"
         systems = [bytes_only(), *available(folder)]
         places = [stack.enter_context(each.start(broker, folder)) for each in systems]
-        rows = []
+        found: PerFrame = {}
         for name, key, version, header_version, _, size in _APIS:
             data = request(key, version, header_version, size)
             for window in _WINDOWS:
-                cells = []
+                times = found[name, window] = {}
                 for place in places:
                     try:
-                        times = [
+                        times[place.name] = median(
                             per_frame(place.port, place.pid, data, window, count)
                             for _ in range(rounds)
-                        ]
+                        )
                     except OSError:  # Kroxylicious does not pass all of them
-                        cells.append("fails")
-                        continue
-                    cells.append(f"{median(times):.1f}")
-                rows.append((name, str(window), *cells))
-                print(*rows[-1], sep=" | ", flush=True)
-        return markdown_table(("Frames", "In flight", *(each.name for each in places)), rows)
+                        times[place.name] = None
+                print(name, window, *times.values(), sep=" | ", flush=True)
+        return found
+
+
+def frames_table(found: PerFrame) -> list[str]:
+    """Return a table of the processor time per frame."""
+    rows = [
+        (
+            name,
+            str(window),
+            *("fails" if each is None else f"{each:.1f}" for each in times.values()),
+        )
+        for (name, window), times in found.items()
+    ]
+    systems = next(iter(found.values()))
+    return markdown_table(("Frames", "In flight", *systems), rows)
 
 
 def main() -> None:
@@ -259,14 +275,14 @@ def main() -> None:
     enter_namespace()
     rounds, count = (1, 1_000) if options.quick else (3, 4_000)
     with tempfile.TemporaryDirectory() as folder:
-        written = ["## Proxy", "", *machine(), ""]
-        written += subsection(
-            "Processor time per frame, in µs",
-            _FRAMES,
-            frames(Path(folder), rounds, count),
-        )
-        written += subsection("The proxy's own code, in µs", _OWN, own(count // 4))
-        written += subsection("Clients", "", clients(Path(folder), rounds, options.quick))
+        times = frames(Path(folder), rounds, count)
+        code = own(count // 4)
+        traffic = clients(Path(folder), rounds, options.quick)
+    written = ["## Proxy", "", *machine()]
+    written += aims([*targets(times, traffic)])
+    written += subsection("Processor time per frame, in µs", _FRAMES, frames_table(times))
+    written += subsection("The proxy's own code, in µs", _OWN, code)
+    written += subsection("Clients", _CLIENTS, clients_table(traffic))
     print("\n".join(written))
     if not options.quick:
         put_file(_PAGE, section("proxy", "python -m tests.bench.proxy", written))

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median, quantiles
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, Producer
 from kafka_wire import ProduceRequest, RequestHeader
@@ -22,7 +24,14 @@ from tests.bench.proxy_systems import Place, available
 from tests.bench.tap import started
 
 _VERSION = 9
-_NOTHING = "-"
+DIRECT = "direct"
+_ROWS = (
+    "latency p50 / p99, 100 B, µs",
+    "produce 1 kB, processor ms per MB",
+    "consume 1 kB, MB/s; processor ms per MB",
+    "memory idle / after, MiB",
+    "ready, s",
+)
 _VALUE = 1_000  # bytes of a record that is produced and consumed in bulk
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -105,8 +114,21 @@ def consume(place: Place, topic: str, count: int) -> tuple[float, float]:
     return found * _VALUE / 1e6 / seconds, spent / (found * _VALUE / 1e6)
 
 
-def clients(folder: Path, rounds: int, quick: bool) -> list[str]:
-    """Return a table of the costs of everything that can be between clients and krammar's broker."""
+class Traffic(NamedTuple):
+    """What real traffic costs. Without ``ready`` there is nothing between clients and broker."""
+
+    middle: float  # of the latencies, in microseconds
+    slow: float  # their 99th percentile
+    produce: float  # processor milliseconds per MB
+    rate: float  # of consuming, in MB/s
+    consume: float  # processor milliseconds per MB
+    idle: float  # memory in MiB before
+    after: float  # and after
+    ready: float | None  # seconds from the start
+
+
+def clients(folder: Path, rounds: int, quick: bool) -> dict[str, Traffic]:
+    """Return the costs of everything that can be between clients and krammar's broker, and those of the broker alone."""
     requests, records = (500, 20_000) if quick else (3_000, 100_000)
     with tempfile.TemporaryDirectory() as data, ExitStack() as stack:
         command = [sys.executable, "-m", "krammar.cli", "broker", "--data-dir", data, "--port", "0"]
@@ -115,39 +137,50 @@ def clients(folder: Path, rounds: int, quick: bool) -> list[str]:
         while "listening on" not in (line := process.stdout.readline()):
             assert line
         port = int(line.rpartition(":")[2])
-        direct = Place("direct", port, process.pid, 0.0)
+        direct = Place(DIRECT, port, process.pid, 0.0)
         places = [direct]
         for each in available(folder):
             places.append(stack.enter_context(each.start(direct.bootstrap, folder)))
-        rows: dict[str, list[str]] = {}
-
-        def put(row: str, cell: str) -> None:
-            rows.setdefault(row, []).append(cell)
-
+        found = {}
         for place in places:
             # Each has topics of its own, with the same content.
             with Client(place.bootstrap) as client:
                 for topic in ("latency", "bulk"):
                     client.admin.create_topic(f"{topic}-{place.port}", partitions=1)
-            own, is_direct = str(place.port), place is direct
+            own = str(place.port)
             idle = memory(place.pid)
             times = [latencies(place.port, f"latency-{own}", requests) for _ in range(rounds)]
-            middle = median(median(each) for each in times)
-            slow = median(quantiles(each, n=100)[98] for each in times)
-            put("latency p50 / p99, 100 B, µs", f"{middle:.0f} / {slow:.0f}")
-            spent = median(produce(place, f"bulk-{own}", records) for _ in range(rounds))
-            put("produce 1 kB, processor ms per MB", _NOTHING if is_direct else f"{spent:.2f}")
+            produced = median(produce(place, f"bulk-{own}", records) for _ in range(rounds))
             read = [consume(place, f"bulk-{own}", records * rounds) for _ in range(rounds)]
-            rate, spent = (median(column) for column in zip(*read, strict=True))
-            put(
-                "consume 1 kB, MB/s; processor ms per MB",
-                f"{rate:.0f}" + ("" if is_direct else f"; {spent:.2f}"),
+            found[place.name] = Traffic(
+                median(median(each) for each in times),
+                median(quantiles(each, n=100)[98] for each in times),
+                produced,
+                *(median(column) for column in zip(*read, strict=True)),
+                idle,
+                memory(place.pid),
+                None if place is direct else place.ready,
             )
-            put(
-                "memory idle / after, MiB",
-                _NOTHING if is_direct else f"{idle:.0f} / {memory(place.pid):.0f}",
-            )
-            put("ready, s", _NOTHING if is_direct else f"{place.ready:.2f}")
-            print(place.name, "done", flush=True)
-        table = [(row, *cells) for row, cells in rows.items()]
-        return markdown_table(("", *(each.name for each in places)), table)
+            print(place.name, found[place.name], flush=True)
+        return found
+
+
+def clients_table(found: Mapping[str, Traffic]) -> list[str]:
+    """Return a table of what real traffic costs."""
+    columns = [
+        (
+            f"{each.middle:.0f} / {each.slow:.0f}",
+            *(
+                ("-", f"{each.rate:.0f}", "-", "-")
+                if each.ready is None
+                else (
+                    f"{each.produce:.2f}",
+                    f"{each.rate:.0f}; {each.consume:.2f}",
+                    f"{each.idle:.0f} / {each.after:.0f}",
+                    f"{each.ready:.2f}",
+                )
+            ),
+        )
+        for each in found.values()
+    ]
+    return markdown_table(("", *found), zip(_ROWS, *columns, strict=True))
