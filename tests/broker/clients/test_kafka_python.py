@@ -376,7 +376,7 @@ class Member(threading.Thread):
 
     def run(self) -> None:
         # kafka-python 3.0.12 sometimes misses a rebalance. The broker removes it after this time, and it joins again.
-        with consumer(self.group.broker, "t", max_poll_interval_ms=5000) as source:
+        with consumer(self.group.broker, "t", max_poll_interval_ms=10_000) as source:
             while not self.stop.is_set():
                 polled = source.poll(200)
                 with self.group.changed:
@@ -406,8 +406,8 @@ CRASHING = """
 import sys
 from kafka import KafkaConsumer
 source = KafkaConsumer(
-    bootstrap_servers=sys.argv[1], group_id="g", session_timeout_ms=3000,
-    heartbeat_interval_ms=50, max_poll_interval_ms=5000, enable_auto_commit=False,
+    bootstrap_servers=sys.argv[1], group_id="g", session_timeout_ms=6000,
+    heartbeat_interval_ms=50, max_poll_interval_ms=10_000, enable_auto_commit=False,
 )
 source.partitions_for_topic("t")  # as in consumer()
 source.subscribe(["t"])
