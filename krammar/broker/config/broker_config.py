@@ -166,12 +166,6 @@ class BrokerConfig(BrokerSettings):
         """The texts of the settings, the strongest first."""
         return self.dynamic, self.dynamic_default, self.static
 
-    def effective(self, name: str) -> str | None:
-        """Return the effective text of a broker's setting: dynamic, static or default."""
-        definition = BROKER_CONFIGS.get(name)
-        default = None if definition is None else definition.default
-        return next((texts[name] for texts in self.levels if name in texts), default)
-
     # Changes at run time.
 
     def check_dynamic(self, changes: Mapping[str, str], own: bool) -> None:

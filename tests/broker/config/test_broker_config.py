@@ -206,7 +206,6 @@ def test_dynamic_settings_go_before_those_of_the_file() -> None:
     )
     log = config.topic_config({})
     assert (log.retention_ms, log.max_message_bytes) == (5, 300)
-    assert config.effective("message.max.bytes") == "300"
     config.set_dynamic({"message.max.bytes": "200"}, {})
     log = config.topic_config({})
     assert (log.retention_ms, log.max_message_bytes) == (2 * 3600_000, 200)
