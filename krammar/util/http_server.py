@@ -7,6 +7,7 @@ import contextlib
 import ipaddress
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -101,29 +102,28 @@ class HttpServer:
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._open.add(task)
         self._counted[task] = None
-        task.add_done_callback(self._forget)
+        task.add_done_callback(partial(self._end, writer.transport))
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
+    def _end(self, transport: asyncio.WriteTransport, task: asyncio.Task[None]) -> None:
+        # Not in the coroutine: a task that is cancelled before its first step runs none of its code.
+        transport.abort()
         self._open.discard(task)
         self._counted.pop(task, None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # TimeoutError is an OSError.
-        try:
-            with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
-                response, with_data = await self._response(reader)
-                await asyncio.wait_for(_send(writer, response, with_data), TIMEOUT_SECONDS)
-                if response.stream is not None:
-                    await response.stream(writer)
-                if response.status >= HTTPStatus.BAD_REQUEST:
-                    writer.write_eof()
-                    async with asyncio.timeout(LINGER_SECONDS):
-                        while await reader.read(PIECE):
-                            pass
-                writer.close()
-                await asyncio.wait_for(writer.wait_closed(), TIMEOUT_SECONDS)
-        finally:
-            writer.transport.abort()
+        with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
+            response, with_data = await self._response(reader)
+            await asyncio.wait_for(_send(writer, response, with_data), TIMEOUT_SECONDS)
+            if response.stream is not None:
+                await response.stream(writer)
+            if response.status >= HTTPStatus.BAD_REQUEST:
+                writer.write_eof()
+                async with asyncio.timeout(LINGER_SECONDS):
+                    while await reader.read(PIECE):
+                        pass
+            writer.close()
+            await asyncio.wait_for(writer.wait_closed(), TIMEOUT_SECONDS)
 
     async def _response(self, reader: asyncio.StreamReader) -> tuple[HttpResponse, bool]:
         """Read a request, and return its response, and whether that is sent with its data."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -80,6 +81,24 @@ def test_silent_clients_keep_nobody_out() -> None:
         assert await asyncio.wait_for(silent[0][0].read(), PATIENCE) == b""
         for _, writer in silent:
             writer.close()
+
+    serve(test)
+
+
+def test_connections_of_one_turn_that_are_too_many_are_closed() -> None:
+    """The oldest are replaced before they have run at all."""
+
+    async def test(address: Address) -> None:
+        loop = asyncio.get_running_loop()
+        # The loop accepts all of them in one turn, because nothing awaits in between.
+        clients = [socket.create_connection(address, PATIENCE) for _ in range(3 * MAX_CONNECTIONS)]
+        for client in clients:
+            client.setblocking(False)
+        for client in clients[: 2 * MAX_CONNECTIONS]:
+            with client:
+                assert await asyncio.wait_for(loop.sock_recv(client, 1), PATIENCE) == b""
+        for client in clients[2 * MAX_CONNECTIONS :]:
+            client.close()
 
     serve(test)
 
