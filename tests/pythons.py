@@ -57,10 +57,15 @@ LEFT_OUT = (
     "tests/compiler/test_reference.py",
     "tests/compiler/test_uses.py",
     # Long searches: for damage, crashes, hostile input, and orders of events.
+    "tests/attack/",
+    "tests/broker/log/test_compaction_crashes.py",
     "tests/broker/log/test_damage.py",
     "tests/broker/test_attacks.py",
     "tests/broker/test_bad_input.py::test_bad_frames",
     "tests/broker/test_crashes.py",
+    "tests/broker/test_disk_faults.py",
+    "tests/broker/test_power_cuts.py",
+    "tests/broker/transactions/test_power_cuts.py",
     "tests/compiler/test_emitter.py::test_damaged_output_is_mended",
     "tests/compiler/test_hostile_definitions.py",
     "tests/fuzz/",
@@ -68,6 +73,7 @@ LEFT_OUT = (
     "tests/journal/test_iterators.py::test_replays_read_what_is_committed_and_no_more",
     "tests/journal/test_kills.py",
     "tests/journal/test_model.py",
+    "tests/powercut/",
 )
 PARALLEL = ("-n", "auto", "--dist", "loadgroup")
 
