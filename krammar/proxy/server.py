@@ -9,7 +9,7 @@ from functools import partial
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from krammar.auth.tls_acceptor import BACKLOG, TlsAcceptor, listening_sockets
+from krammar.auth.tls_acceptor import TlsAcceptor
 from krammar.proxy.addresses import MAX_LISTENERS, Address, ListenError, Listeners, Upstreams
 from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain
@@ -22,6 +22,7 @@ from krammar.proxy.requests import Requests
 from krammar.proxy.rewritten import Views
 from krammar.proxy.server_thread import ServerThread
 from krammar.proxy.shared import LargeFrames
+from krammar.util.listening import listening_sockets, start_listening
 from krammar.util.sockets import why
 
 if TYPE_CHECKING:
@@ -316,11 +317,10 @@ class Proxy:
         self, listener: str, listen: Address, bind_host: str, upstream: Address
     ) -> asyncio.Server | TlsAcceptor:
         if not self._clients.tls:
-            return await asyncio.get_running_loop().create_server(
+            return await start_listening(
                 lambda: self._link(listener, bind_host, upstream),
                 *listen,
-                backlog=BACKLOG,
-                reuse_port=self._shares_ports or None,
+                reuse_port=self._shares_ports,
             )
         (listening,) = await listening_sockets(*listen, reuse_port=self._shares_ports)
         return TlsAcceptor(
