@@ -21,8 +21,6 @@ HANDSHAKE_SECONDS = 30.0
 AT_ONCE = 16
 # Handshakes at the same time; one more replaces the oldest, which takes longer than those of real clients.
 MOST_HANDSHAKES = 512
-# Connections that wait to be accepted.
-BACKLOG = 1024
 # The size in bytes of asyncio's buffer for each TLS connection: that of the largest TLS record. asyncio's default is
 # 256 KiB, all of it in use.
 BUFFER = 16 * 1024
@@ -180,32 +178,3 @@ def _has_sent(client: socket.socket) -> bool:
         return bool(client.recv(1, socket.MSG_PEEK))
     except OSError:
         return False
-
-
-async def listening_sockets(
-    host: str | None, port: int, *, reuse_port: bool = False
-) -> list[socket.socket]:
-    """Return a listening socket for each address of a host; None means all. Raises OSError.
-
-    Args:
-        reuse_port: whether several processes listen on the port.
-    """
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    sockets: list[socket.socket] = []
-    try:
-        for family, kind, number, _, address in dict.fromkeys(found):
-            each = socket.socket(family, kind, number)
-            sockets.append(each)
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if reuse_port:
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if family == socket.AF_INET6:
-                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            each.bind(address)
-            each.listen(BACKLOG)
-    except OSError:
-        for each in sockets:
-            each.close()
-        raise
-    return sockets

@@ -9,8 +9,9 @@ import ssl
 from functools import partial
 from typing import TYPE_CHECKING
 
-from krammar.auth.tls_acceptor import BACKLOG, TlsAcceptor, listening_sockets
+from krammar.auth.tls_acceptor import TlsAcceptor
 from krammar.broker.connection import Connection
+from krammar.util.listening import listening_sockets, start_listening
 
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig, Listener
@@ -52,11 +53,8 @@ class Server:
 
             kind = WafkaConnection
         if tls is None:
-            server = await self._timers.loop.create_server(
-                lambda: kind(listener, *self._parts),
-                listener.host or None,
-                port,
-                backlog=BACKLOG,
+            server = await start_listening(
+                lambda: kind(listener, *self._parts), listener.host or None, port
             )
             self._servers.append(server)
             host, port = server.sockets[0].getsockname()[:2]

@@ -12,8 +12,13 @@ from pathlib import Path
 from krammar.compiler.definition_writer import write_definitions
 from krammar.compiler.kafka_facts import add_facts
 from krammar.compiler.schema_merging import group_schemas, merge_schemas
-from krammar.compiler.schema_reader import SchemaReader, pair_up_old_records
-from krammar.compiler.schemas import ImportResult, ImportSchemaError, MessageSchema
+from krammar.compiler.schema_reader import SchemaReader
+from krammar.compiler.schemas import (
+    ImportResult,
+    ImportSchemaError,
+    MessageSchema,
+    pair_up_old_records,
+)
 
 
 def import_schemas(

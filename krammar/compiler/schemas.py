@@ -142,3 +142,24 @@ def merge_order(old: list[str], new: list[str]) -> list[str] | None:
             rest.pop(0)
         result.append(name)
     return result + rest
+
+
+def pair_up_old_records(schemas: list[MessageSchema]) -> list[MessageSchema]:
+    """Convert coordinator records of Kafka before 4.0 to the form of Kafka 4.0.
+
+    The old records have the type `data`, and pairs of names XKey and XValue in a folder. The version of the key
+    is the number of the record type. In Kafka 4.0 this number is ``apiKey``, and the version is 0.
+    """
+    places = {(schema.path.parent, schema.name): schema for schema in schemas}
+    for (folder, name), key in places.items():
+        value = places.get((folder, f"{name.removesuffix('Key')}Value"))
+        if not name.endswith("Key") or key.kind != "data" or not value or value.kind != "data":
+            continue
+        if key.versions and all(item.versions == key.versions for item in key.fields):
+            key.kind, value.kind = "coordinator-key", "coordinator-value"
+            key.key = value.key = key.versions[1]
+            key.versions = (0, 0)
+            for item in key.fields:
+                item.versions = item.declared = (0, 0)
+                item.nullable = (0, 0) if item.nullable else None
+    return schemas

@@ -17,6 +17,11 @@ from krammar.proxy.addresses import (
     advertised_host,
     describe,
 )
+from krammar.proxy.before_login import (
+    LARGEST_BEFORE_LOGIN,
+    WorksBeforeLogin,
+    refused_before_login,
+)
 from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain
 from krammar.proxy.clients import LOG, Clients
@@ -38,12 +43,6 @@ from krammar.wire.negotiation import API_VERSIONS
 
 if TYPE_CHECKING:
     from krammar.proxy.metrics import ProxyMetrics
-
-# The requests of logins, and ApiVersions.
-_BEFORE_LOGIN = frozenset({17, API_VERSIONS, 36})
-
-# Bytes of a frame before the login, as Kafka's default for sasl.server.max.receive.size.
-_LARGEST_BEFORE_LOGIN = 524_288
 
 
 @dataclass(slots=True)
@@ -86,29 +85,6 @@ class Common:
     worker: WorkerThread = field(default_factory=WorkerThread)
 
 
-class WorksBeforeLogin:
-    """What is done for requests before the login of a client: all but a few are refused.
-
-    It asks the chain each time, because filters can name other messages while the proxy runs.
-    """
-
-    def __init__(self, chain: Chain) -> None:
-        self._chain = chain
-
-    def get(self, api: int, default: Work, /) -> Work | None:
-        """Return the work for an api key and a version, given as one number of 32 bits."""
-        work = self._chain.works.get(api, default)
-        key = api >> 16
-        if work is default or key in _BEFORE_LOGIN:
-            return work
-        return before_login(key, api & 0xFFFF, self._chain.package.requests[key][0])
-
-
-def before_login(key: int, version: int, name: str) -> Work:
-    """Return a refusal."""
-    return Work(key, version, refusal=f"{name} before the login of the client")
-
-
 class Link(Shared):
     """A connection of a client, and its connection to a broker."""
 
@@ -123,7 +99,7 @@ class Link(Shared):
         self.locked = common.clients.sasl
         if self.locked:
             self.works = common.locked
-            self.max_frame = min(common.max_frame, _LARGEST_BEFORE_LOGIN)
+            self.max_frame = min(common.max_frame, LARGEST_BEFORE_LOGIN)
         self._bind_host = bind_host
         self._upstream = upstream
         self._renewal: asyncio.TimerHandle | None = None
@@ -231,7 +207,9 @@ class Link(Shared):
     def unknown(self, api: int) -> Work | None:
         work = self.chain.unknown(api)
         if self.locked and api >> 16 != API_VERSIONS and not (work and work.refusal):
-            work = before_login(api >> 16, api & 0xFFFF, f"api key {api >> 16} v{api & 0xFFFF}")
+            work = refused_before_login(
+                api >> 16, api & 0xFFFF, f"api key {api >> 16} v{api & 0xFFFF}"
+            )
         return work
 
     def name_node(self) -> None:

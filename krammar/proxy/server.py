@@ -9,19 +9,22 @@ from functools import partial
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from krammar.auth.tls_acceptor import BACKLOG, TlsAcceptor, listening_sockets
+from krammar.auth.tls_acceptor import TlsAcceptor
 from krammar.proxy.addresses import MAX_LISTENERS, Address, ListenError, Listeners, Upstreams
+from krammar.proxy.before_login import WorksBeforeLogin
 from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain
 from krammar.proxy.clients import LOG, Clients
 from krammar.proxy.ends import MEMORY
 from krammar.proxy.interface import Connection, Filter
-from krammar.proxy.link import Common, Link, WorksBeforeLogin
+from krammar.proxy.link import Common, Link
+from krammar.proxy.links import Links
 from krammar.proxy.reloading import Reloading
 from krammar.proxy.requests import Requests
 from krammar.proxy.rewritten import Views
 from krammar.proxy.server_thread import ServerThread
 from krammar.proxy.shared import LargeFrames
+from krammar.util.listening import listening_sockets, start_listening
 from krammar.util.sockets import why
 
 if TYPE_CHECKING:
@@ -36,9 +39,6 @@ MAX_READ = 52 << 20
 # The bytes of all large frames that have arrived in part, above which the largest is refused; two always fit.
 MAX_COLLECTED = 128 << 20
 # What only some proxies need is imported when they are created: logins, and metrics.
-
-# Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
-_TURNS = 4
 
 
 class ProxyError(Exception):
@@ -120,7 +120,8 @@ class Proxy:
             from krammar.proxy.client_login import NoClientLogin
 
             filters = [NoClientLogin(), *filters]
-        self._metrics_port = None if metrics_port is None else Address.parse(str(metrics_port))
+        # Ports to listen on can be 0.
+        self.metrics_port = None if metrics_port is None else Address.parse(str(metrics_port))
         counts = counts or metrics_port is not None
         chain = Chain(
             protocol,
@@ -131,6 +132,7 @@ class Proxy:
         )
         self.metrics: ProxyMetrics | None = None
         self._page: HttpPage | None = None
+        self._links = Links()
         if counts:
             from krammar.proxy.metrics import ProxyMetrics, page
 
@@ -139,7 +141,7 @@ class Proxy:
         names = {"": listen} if isinstance(listen, str) else listen
         if not names:
             raise ValueError("a proxy needs at least one listener")
-        self._listen = {name: Address.parse(each) for name, each in names.items()}
+        self.listen = {name: Address.parse(each) for name, each in names.items()}
         self._shares_ports = allot is not None
         self.listeners = {
             name: Listeners(
@@ -167,12 +169,9 @@ class Proxy:
             self.log,
             LargeFrames(max(MAX_COLLECTED, 2 * max_frame)),
         )
-        self._drain_timeout = drain_timeout
-        self._links: dict[int, Link] = {}
+        self.drain_timeout = drain_timeout
         self._numbers = 0
-        self._draining = False
         self.addresses: dict[str, str] = {}
-        self._idle = asyncio.Event()
         self.metrics_address: tuple[str, int] | None = None
         self._thread: ServerThread | None = None
 
@@ -196,24 +195,9 @@ class Proxy:
         assert self.metrics is not None
         return self.metrics.registry
 
-    @property
-    def metrics_port(self) -> Address | None:
-        """Where to listen for Prometheus, or None; the port can be 0."""
-        return self._metrics_port
-
     def at(self, listening: Address) -> str:
         """Return the address for clients, from the one to listen on."""
         return str(Address(self._common.advertise or listening.reachable_host, listening.port))
-
-    @property
-    def listen(self) -> dict[str, Address]:
-        """The addresses to listen on by name; ports can be 0."""
-        return self._listen
-
-    @property
-    def drain_timeout(self) -> float:
-        """How long ``drain`` waits for responses, in seconds."""
-        return self._drain_timeout
 
     @property
     def bootstrap_servers(self) -> str:
@@ -248,20 +232,20 @@ class Proxy:
         Raises:
             ProxyError: the proxy cannot listen.
         """
-        for name, listen in self._listen.items():
+        for name, listen in self.listen.items():
             try:
                 port = await self.listeners[name].listen(listen, self._common.upstreams.broker)
             except ListenError as error:
                 self._close_listeners()
                 raise ProxyError(str(error)) from error
             self.addresses[name] = self.at(Address(listen.host, port))
-        if self._metrics_port is not None and self._page is not None:
+        if self.metrics_port is not None and self._page is not None:
             try:
-                self.metrics_address = await self._page.listen(*self._metrics_port)
+                self.metrics_address = await self._page.listen(*self.metrics_port)
             except (OSError, UnicodeError) as error:
                 self._close_listeners()
                 raise ProxyError(
-                    f"cannot listen on {self._metrics_port} for metrics: {why(error)}"
+                    f"cannot listen on {self.metrics_port} for metrics: {why(error)}"
                 ) from error
         self._reloading.start()
 
@@ -276,51 +260,34 @@ class Proxy:
     async def drain(self) -> None:
         """Accept no connection, wait for the responses to requests in flight, and close all connections."""
         await self._stop_accepting()
-        for link in list(self._links.values()):
-            link.drain()
-        if self._links:
-            self._idle.clear()
-            try:
-                async with asyncio.timeout(self._drain_timeout):
-                    await self._idle.wait()
-            except TimeoutError:
-                LOG.warning(
-                    "%d connections closed with requests in flight after %g s",
-                    len(self._links),
-                    self._drain_timeout,
-                )
-        await self._close_connections()
+        await self._links.drain(self.drain_timeout)
+        await self._close_page()
 
     async def abort(self) -> None:
         """Accept no connection, and close all connections at once."""
         await self._stop_accepting()
-        await self._close_connections()
+        await self._links.abort()
+        await self._close_page()
 
     async def _stop_accepting(self) -> None:
-        self._draining = True
         self._reloading.stop()
         for each in self.listeners.values():
             await each.finish_accepting()
         self._close_listeners()
 
-    async def _close_connections(self) -> None:
-        for link in list(self._links.values()):
-            link.abort()
+    async def _close_page(self) -> None:
         if self._page is not None:
             await self._page.close()
         self._common.worker.close()
-        for _ in range(_TURNS):
-            await asyncio.sleep(0)
 
     async def _serve_port(
         self, listener: str, listen: Address, bind_host: str, upstream: Address
     ) -> asyncio.Server | TlsAcceptor:
         if not self._clients.tls:
-            return await asyncio.get_running_loop().create_server(
+            return await start_listening(
                 lambda: self._link(listener, bind_host, upstream),
                 *listen,
-                backlog=BACKLOG,
-                reuse_port=self._shares_ports or None,
+                reuse_port=self._shares_ports,
             )
         (listening,) = await listening_sockets(*listen, reuse_port=self._shares_ports)
         return TlsAcceptor(
@@ -345,11 +312,11 @@ class Proxy:
         return Link(self._common, connection, bind_host, upstream).requests
 
     def _accepted(self, connection: Connection) -> None:
-        if (link := self._links.get(connection.number)) is not None:
+        if (link := self._links.of(connection)) is not None:
             link.unlock()
 
     def _refused(self, connection: Connection) -> None:
-        if (link := self._links.get(connection.number)) is not None:
+        if (link := self._links.of(connection)) is not None:
             # The answer is written first.
             asyncio.get_running_loop().call_soon(link.drain)
 
@@ -363,12 +330,8 @@ class Proxy:
 
     def opened(self, link: Link) -> None:
         """Handle a connection of a client."""
-        self._links[link.connection.number] = link
-        if self._draining:
-            link.abort()
+        self._links.add(link)
 
     def lost(self, link: Link) -> None:
         """Handle the end of a connection."""
-        self._links.pop(link.connection.number, None)
-        if not self._links:
-            self._idle.set()
+        self._links.remove(link)

@@ -1,7 +1,8 @@
 """The filter that sees all frames: it cuts them out of the bytes of connections, inspects them, and reports them.
 
 The proxy passes bytes on before they are seen here, so the tap adds little latency. Frames wait in one queue for all
-connections. It is worked off in turns of the event loop, and connections are not read while it is too long.
+connections. It is worked off in turns of the event loop. A connection is not read while too much of its own waits, so that
+one that sends a lot delays no other, or while too much waits together.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from krammar.wire.package import Package
 
 # The seconds of a turn of the event loop for the frames of all connections.
 TURN_SECONDS = 0.02
-# Bytes of frames in the queue before connections are not read.
-_MAX_QUEUED = 1 << 20
+# Bytes of frames in the queue, of one connection and of all, before connections are not read.
+_MAX_QUEUED_EACH = 256 << 10
+_MAX_QUEUED = 16 << 20
 _BY_PROXY = "by the proxy"
 # Notes of a connection on frames that were not reported.
 _MAX_NOTES = 1_000
@@ -55,8 +57,9 @@ class Watcher(Filter):
         self._epoch = time.time_ns() - time.monotonic_ns()
         self._latest = 0
         self._queue: deque[tuple[Watched, Cut | str]] = deque()
-        self._queued = 0
-        self._paused: list[Watched] = []
+        self._queued = 0  # bytes in it
+        self._is_full = False  # since there were too many, until half of them are left
+        self._paused: set[Watched] = set()
         self._task: asyncio.Task[None] | None = None
         self._turn_ends = 0.0  # in ``time.monotonic()``; 0 before the first frame of a turn
 
@@ -92,10 +95,12 @@ class Watcher(Filter):
             return
         self._queue.append((watched, what))
         self._queued += size
+        watched.queued += size
         if self._task is None:
             self._task = asyncio.ensure_future(self._work_off())
-        if self._queued > _MAX_QUEUED:
-            self._paused.append(watched)
+        self._is_full = self._is_full or self._queued > _MAX_QUEUED
+        if (self._is_full or watched.queued > _MAX_QUEUED_EACH) and watched not in self._paused:
+            self._paused.add(watched)
             watched.relay.pause(True)
 
     async def finish(self) -> None:
@@ -111,14 +116,23 @@ class Watcher(Filter):
             watched, what = self._queue.popleft()
             if isinstance(what, Cut):
                 self._queued -= len(what.data)
+                watched.queued -= len(what.data)
                 if len(what.data) > SMALL_FRAME:
                     await self._inspect_in_thread(watched, what)
             self._handle(watched, what)
-            if self._queued <= _MAX_QUEUED // 2:
-                paused, self._paused = self._paused, []
-                for each in paused:
-                    each.relay.pause(False)
+            if self._is_full and self._queued <= _MAX_QUEUED // 2:
+                self._is_full = False
+                for each in list(self._paused):
+                    self._resume(each)
+            elif not self._is_full and watched in self._paused:
+                self._resume(watched)
         self._task = None
+
+    def _resume(self, watched: Watched) -> None:
+        """Read a connection again, unless too much of it waits."""
+        if watched.queued <= _MAX_QUEUED_EACH // 2:
+            self._paused.remove(watched)
+            watched.relay.pause(False)
 
     async def _inspect_in_thread(self, watched: Watched, cut: Cut) -> None:
         try:
@@ -152,6 +166,7 @@ class Watched(Watch):
 
     def __init__(self, watcher: Watcher, connection: Connection, relay: Relay) -> None:
         self.relay = relay
+        self.queued = 0  # bytes of its frames in the queue
         self._watcher = watcher
         self._connection = connection
         self._inspector = Inspector(watcher.package, connection.number)

@@ -23,14 +23,19 @@ class Ending(Proxy):
 
     end = False
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.all: list[Link] = []
+
     def opened(self, link: Link) -> None:
         super().opened(link)
+        self.all.append(link)
         if self.end:
             link.abort()
 
     def abort_all(self) -> None:
         """Close all connections at once."""
-        for link in self._links.values():
+        for link in self.all:
             link.abort()
 
 

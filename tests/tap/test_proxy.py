@@ -6,6 +6,8 @@ import hashlib
 import random
 import socket
 import threading
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import kafka_wire
@@ -15,6 +17,7 @@ from kafka_wire import ApiVersionsRequest, MetadataRequest, MetadataResponse
 from krammar.faults import Faults
 from krammar.proxy import server as proxy
 from krammar.proxy.addresses import Address
+from krammar.proxy.link import Link
 from krammar.tap.capture import Capture, CaptureWriter, Flag
 from krammar.tap.frame import Frame, Status
 from krammar.tap.observer import Observer
@@ -323,6 +326,54 @@ def test_what_came_before_the_broker_closed_arrives() -> None:
         assert client.read_to_end() == answer
         tap.recorder.wait(lambda r: r.ended)
         assert tap.recorder.ended == {1: "by the broker"}
+
+
+class Slow(Observer):
+    """Needs a millisecond for each frame."""
+
+    def frame(self, frame: Frame) -> None:
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    ("most", "paused"), [(16 << 20, {1}), (24 << 10, {1, 2, 3, 4})], ids=["one", "all"]
+)
+def test_a_connection_waits_for_its_own_frames(
+    most: int, paused: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others wait only if too much of all connections waits; at last everything is reported."""
+    number = 500
+    pauses: set[int] = set()
+    pause = Link.pause
+
+    def noticed(link: Link, is_paused: bool) -> None:
+        pauses.add(link.connection.number)
+        pause(link, is_paused)
+
+    monkeypatch.setattr(Link, "pause", noticed)
+    monkeypatch.setattr("krammar.tap.watching._MAX_QUEUED_EACH", 8 << 10)
+    monkeypatch.setattr("krammar.tap.watching._MAX_QUEUED", most)
+    greedy = len(paused)
+    with (
+        upstream(broker) as server,
+        TapThread(server.address, observers=[Slow()]) as tap,
+        ExitStack() as stack,
+    ):
+        clients = [stack.enter_context(Client(tap.address)) for _ in range(greedy)]
+        for client in clients:
+            send = client.connection.send_request
+            requests = [send(MetadataRequest(topics=[]), 12) for _ in range(number)]
+            client.socket.sendall(b"".join(requests))
+        with Client(tap.address) as other:
+            for _ in range(20):
+                other.ask(MetadataRequest(topics=[]), 12)
+        for client in clients:
+            for _ in range(number):
+                client.next()
+        tap.recorder.wait(lambda r: len(r.frames) == 2 * (greedy * number + 20))
+    assert pauses >= paused
+    if greedy == 1:
+        assert pauses == paused
 
 
 def test_a_slow_client_slows_the_broker() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 import tracemalloc
+from mmap import mmap
 
 import kafka_wire
 import pytest
@@ -226,8 +227,11 @@ def test_frames_of_any_size_from_pieces_of_any_size() -> None:
     assert reader.buffered == 0
 
 
-def test_frames_received_in_any_way() -> None:
+@pytest.mark.parametrize("mapped", [1 << 20, 32 << 20])
+def test_frames_received_in_any_way(mapped: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fed, lent, or received into the reader's memory, which others overwrite as soon as they may."""
+    monkeypatch.setattr("krammar.wire.framing._MAPPED_FRAME", mapped)
+    kinds = set()
     rng = random.Random(6)
     sizes = (0, 1, 5, 100, 5000, 16_000, 33_000, 70_000, 300_000, 3_000_000)
     frames = [rng.randbytes(rng.choice(sizes)) for _ in range(150)]
@@ -244,6 +248,7 @@ def test_frames_received_in_any_way() -> None:
             piece = stream[pos : pos + min(size, len(room))]
             room[: len(piece)] = piece
             reader.received(len(piece))
+            kinds.add((type(room.obj), reader.expected > mapped))
             own += 1
         else:
             piece = stream[pos : pos + size]
@@ -270,6 +275,7 @@ def test_frames_received_in_any_way() -> None:
     assert found == frames
     assert reader.buffered == 0
     assert own > 100 and lent > 100 and kept > 2
+    assert kinds == {(bytearray, False), *([(mmap, True)] if mapped < max(sizes) else [])}
 
 
 def test_a_claimed_length_gives_no_buffer() -> None:

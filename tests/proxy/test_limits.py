@@ -1,0 +1,153 @@
+"""Many clients at once: the budget of a turn, large frames that arrive in part, and connections in one moment."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections import Counter
+from contextlib import ExitStack
+
+import pytest
+from kafka_wire import MetadataRequest, MetadataResponse, ProduceRequest
+
+from krammar.proxy import Connection, Exchange, Filter, Proxy, on
+from krammar.util import listening
+from krammar.util.turns import TURN_SECONDS
+from tests.proxy.support import Client, address, answering
+from tests.support.waiting import PATIENCE, until
+from tests.tap.support import upstream
+
+
+class Slow(Filter):
+    """Takes 2 ms for each message, and counts the messages of each turn of the event loop."""
+
+    SECONDS = 0.002
+
+    def __init__(self) -> None:
+        self.by_turn: Counter[int] = Counter()
+        self._turn = 0
+
+    def opened(self, connection: Connection) -> None:
+        if not self._turn:
+            self._beat()
+
+    def _beat(self) -> None:
+        self._turn += 1
+        # Timers are called once per turn.
+        asyncio.get_running_loop().call_later(0, self._beat)
+
+    def _count(self) -> None:
+        self.by_turn[self._turn] += 1
+        time.sleep(self.SECONDS)
+
+    @on(MetadataRequest)
+    def ask(self, request: MetadataRequest, exchange: Exchange) -> None:
+        self._count()
+
+    @on(MetadataResponse)
+    def told(self, response: MetadataResponse, exchange: Exchange) -> None:
+        self._count()
+
+
+class SlowLater(Slow):
+    """As async methods, which wait for a turn of the event loop themselves."""
+
+    @on(MetadataRequest)
+    async def ask(self, request: MetadataRequest, exchange: Exchange) -> None:  # type: ignore[override]
+        await asyncio.sleep(0)
+        self._count()
+
+
+@pytest.mark.parametrize("slow", [Slow, SlowLater])
+def test_all_connections_have_one_budget_per_turn(slow: type[Slow]) -> None:
+    """Without it, each of 20 connections would run 20 requests in the same turn."""
+    number, each = 20, 20
+    chain = slow()
+    with (
+        upstream(answering()) as server,
+        Proxy.start(str(server.address), [chain]) as proxy,
+        ExitStack() as stack,
+    ):
+        clients = [stack.enter_context(Client(address(proxy))) for _ in range(number)]
+        for client in clients:
+            send = client.connection.send_request
+            client.socket.sendall(
+                b"".join(send(MetadataRequest(topics=[]), 12) for _ in range(each))
+            )
+        with Client(address(proxy)) as other:
+            other.ask(MetadataRequest(topics=[]), 12)
+        for client in clients:
+            for _ in range(each):
+                client.next()
+    assert sum(chain.by_turn.values()) == 2 * (number * each + 1)
+    # An async method begins in its turn, and goes on in one for which nobody asked.
+    most = TURN_SECONDS / chain.SECONDS + (1 if slow is Slow else number)
+    assert max(chain.by_turn.values()) <= most
+
+
+class Reading(Filter):
+    @on(ProduceRequest)
+    def read(self, request: ProduceRequest, exchange: Exchange) -> None:
+        exchange.notes.append("read")
+
+
+def test_the_largest_of_too_many_incomplete_frames_is_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("krammar.proxy.server.MAX_COLLECTED", 0)
+    begin = (900_000).to_bytes(4, "big") + b"\0\0\0\3" + bytes(4)
+    with (
+        upstream(answering()) as server,
+        Proxy.start(str(server.address), [Reading()], max_frame=1_000_000) as proxy,
+        ExitStack() as stack,
+    ):
+        # The limit is two frames of ``max_frame`` then.
+        sizes = [800_000, 700_000, 400_000]
+        clients = [stack.enter_context(Client(address(proxy))) for _ in sizes]
+        large = proxy._common.large
+        for number, client in enumerate(clients, 1):
+            client.socket.sendall(begin + bytes(sizes[number - 1] - len(begin)))
+            until(lambda number=number: large.held == sum(sizes[:number]))
+        with stack.enter_context(Client(address(proxy))) as last:
+            last.socket.sendall(begin + bytes(200_000))
+            clients[0].socket.settimeout(PATIENCE)
+            assert clients[0].socket.recv(1) == b""
+            until(lambda: large.held == sum(sizes[1:]) + 200_000 + len(begin))
+            # Others are served, and what they hold is freed at their end.
+            with Client(address(proxy)) as other:
+                other.ask(MetadataRequest(topics=[]), 12)
+        until(lambda: large.held == sum(sizes[1:]))
+        for client in clients:
+            client.socket.close()
+        until(lambda: large.held == 0 and not large.by_end)
+    [line] = [each.getMessage() for each in caplog.records if "a frame of" in each.getMessage()]
+    assert "the largest of those that wait for their end" in line and "(2000000 at most)" in line
+
+
+def test_few_connections_are_accepted_in_one_turn() -> None:
+    """asyncio would accept all that wait, and set them up in the same turns."""
+    number = 3 * listening.AT_ONCE
+    by_turn: Counter[int] = Counter()
+
+    async def run() -> None:
+        turn = 0
+
+        class Counting(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                by_turn[turn] += 1
+                transport.close()
+
+        server = await listening.start_listening(Counting, "127.0.0.1", 0)
+        with ExitStack() as stack:
+            for _ in range(number):  # the system accepts them meanwhile
+                client = socket.create_connection(server.sockets[0].getsockname(), PATIENCE)
+                stack.enter_context(client)
+            while by_turn.total() < number:
+                turn += 1
+                await asyncio.sleep(0)
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(run())
+    assert max(by_turn.values()) <= listening.AT_ONCE + 1  # Python 3.12 accepts one more
