@@ -9,7 +9,7 @@ from collections.abc import Callable
 # Connections that wait to be accepted.
 BACKLOG = 1024
 # asyncio accepts so many in one turn of the event loop. The steps of their setup run in the same turns, too.
-AT_ONCE = 64
+AT_ONCE = 16
 
 
 async def start_listening(
