@@ -15,10 +15,10 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from krammar.util.listening import AT_ONCE
+
 # How long a client may take for its first byte, and for the handshake.
 HANDSHAKE_SECONDS = 30.0
-# Connections that are accepted, and handshakes that begin, in one turn of the event loop (1 ms each).
-AT_ONCE = 16
 # Handshakes at the same time; one more replaces the oldest, which takes longer than those of real clients.
 MOST_HANDSHAKES = 512
 # The size in bytes of asyncio's buffer for each TLS connection: that of the largest TLS record. asyncio's default is

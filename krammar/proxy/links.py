@@ -13,11 +13,11 @@ _TURNS = 4
 
 
 class Links:
-    """The open connections, by number. ``drain`` and ``abort`` close them, and all that are added later."""
+    """The open connections, by number. After ``refuse``, those that are added are closed."""
 
     def __init__(self) -> None:
         self._open: dict[int, Link] = {}
-        self._ending = False
+        self._refuses = False
         self._idle = asyncio.Event()
 
     def __len__(self) -> int:
@@ -29,8 +29,12 @@ class Links:
 
     def add(self, link: Link) -> None:
         self._open[link.connection.number] = link
-        if self._ending:
+        if self._refuses:
             link.abort()
+
+    def refuse(self) -> None:
+        """Close the connections that are added from now on."""
+        self._refuses = True
 
     def remove(self, link: Link) -> None:
         self._open.pop(link.connection.number, None)
@@ -39,7 +43,6 @@ class Links:
 
     async def drain(self, seconds: float) -> None:
         """Wait for the responses to requests in flight, at most so many seconds, and close all connections."""
-        self._ending = True
         for link in list(self._open.values()):
             link.drain()
         if self._open:
@@ -57,7 +60,6 @@ class Links:
 
     async def abort(self) -> None:
         """Close all connections at once."""
-        self._ending = True
         for link in list(self._open.values()):
             link.abort()
         for _ in range(_TURNS):

@@ -270,6 +270,7 @@ class Proxy:
         await self._close_page()
 
     async def _stop_accepting(self) -> None:
+        self._links.refuse()
         self._reloading.stop()
         for each in self.listeners.values():
             await each.finish_accepting()

@@ -7,8 +7,9 @@ import socket
 from collections.abc import Callable
 
 # Connections that wait to be accepted.
-BACKLOG = 1024
-# asyncio accepts so many in one turn of the event loop. The steps of their setup run in the same turns, too.
+_BACKLOG = 1024
+# Connections that are accepted in one turn of the event loop, and TLS handshakes that begin in one (1 ms each). The steps
+# of their setup run in the same turns, too.
 AT_ONCE = 16
 
 
@@ -30,7 +31,7 @@ async def start_listening(
     for each in server.sockets:
         # asyncio uses the number for both, and a client that does not fit into the queue tries again after a second.
         with each.dup() as listening:
-            listening.listen(BACKLOG)
+            listening.listen(_BACKLOG)
     return server
 
 
@@ -55,7 +56,7 @@ async def listening_sockets(
             if family == socket.AF_INET6:
                 each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             each.bind(address)
-            each.listen(BACKLOG)
+            each.listen(_BACKLOG)
     except OSError:
         for each in sockets:
             each.close()

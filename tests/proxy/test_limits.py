@@ -97,7 +97,7 @@ def test_the_largest_of_too_many_incomplete_frames_is_refused(
         for number, client in enumerate(clients, 1):
             client.socket.sendall(begin + bytes(sizes[number - 1] - len(begin)))
             until(lambda number=number: large.held == sum(sizes[:number]))
-        with stack.enter_context(Client(address(proxy))) as last:
+        with Client(address(proxy)) as last:
             last.socket.sendall(begin + bytes(200_000))
             clients[0].socket.settimeout(PATIENCE)
             assert clients[0].socket.recv(1) == b""
