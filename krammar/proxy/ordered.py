@@ -48,9 +48,9 @@ class Ordered(End):
         self._undecided = None
         self.shared.decided()
         client = self.peer.transport
-        if client is not None:
+        if steps and client is not None:
             await take(steps, client)
-            if steps and client.is_closing():
+            if client.is_closing():
                 self.shared.end("by the proxy: closed by a filter")
         self._task = None
         self._go_on()
