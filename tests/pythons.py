@@ -44,6 +44,8 @@ LEFT_OUT = (
     "tests/compiler/test_reference_browser.py",
     "tests/compiler/test_wireshark.py",
     "tests/faults/test_gallery.py",
+    "tests/gallery/",
+    "tests/generated/test_checked.py",
     "tests/generated/test_oracles.py",
     "tests/tap/test_page.py",
     "tests/test_run.py",

@@ -122,6 +122,7 @@ def test_the_wheel_with_the_compiler(wheel: Path, tmp_path: Path) -> None:
     run(python, "-c", code, cwd=tmp_path)
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 def test_a_wheel_with_a_compiled_message(tmp_path: Path) -> None:
     """Builds the wheel of a release with one message instead of all, and installs it alone."""

@@ -79,7 +79,7 @@ def run(
 @pytest.mark.parametrize(
     ("fsync", "error"),
     [
-        ("always", errno.EIO),
+        pytest.param("always", errno.EIO, marks=pytest.mark.sweep),
         ("interval", errno.ENOSPC),
         pytest.param("always", errno.ENOSPC, marks=pytest.mark.sweep),
         pytest.param("interval", errno.EIO, marks=pytest.mark.sweep),

@@ -59,6 +59,7 @@ def test_mypy(folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.sweep
 def test_pyright(folder: Path) -> None:
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
@@ -80,6 +81,7 @@ def test_ruff(folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.sweep
 def test_black(folder: Path) -> None:
     done = run("black", "--check", "--config", "/dev/null", *PACKAGES, folder=folder)
     assert done.returncode == 0, done.stderr

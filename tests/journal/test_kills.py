@@ -63,7 +63,13 @@ def texts(journals: FileJournals) -> list[bytes]:
     return found
 
 
-@pytest.mark.parametrize("fragment_bytes", [1000, 10], ids=["one fragment", "another fragment"])
+@pytest.mark.parametrize(
+    "fragment_bytes",
+    [
+        pytest.param(1000, id="one fragment"),
+        pytest.param(10, id="another fragment", marks=pytest.mark.sweep),
+    ],
+)
 @pytest.mark.parametrize("before", [1, 2], ids=["first slot", "second slot"])
 def test_killed_at_every_byte(
     tmp_path: Path, fragment_bytes: int, before: int, caplog: Any

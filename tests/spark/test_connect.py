@@ -27,6 +27,7 @@ CHOSEN = (
 )
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(os.environ.get(MODE) == "connect", reason="this is that process")
 def test_over_spark_connect(tmp_path: Path) -> None:
     for name in ("grpc", "grpc_status", "google.rpc", "pandas", "zstandard"):

@@ -38,6 +38,7 @@ def without(expected: list[Row], first: int, last: int) -> list[Row]:
     return [row for row in expected if not first <= row.offset <= last]
 
 
+@pytest.mark.sweep
 def test_a_corrupt_batch(spark: SparkSession, folder: Folder, partition: Path) -> None:
     log = logs(partition)[2]
     header = list(read_headers(log.read_bytes()))[1]

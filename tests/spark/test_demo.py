@@ -73,6 +73,7 @@ def test_every_order_is_counted_once_over_a_restart(
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.sweep
 def test_every_order_is_counted_once_in_a_storm_of_faults(
     spark: SparkSession, shop: Path, tmp_path: Path
 ) -> None:

@@ -165,6 +165,7 @@ def test_topics_killed_at_every_request(driver: Driver, tmp_path: Path, stride: 
     assert wasted > TASKS, f"{at} calls"
 
 
+@pytest.mark.sweep
 def test_a_query_of_spark_is_killed(spark: SparkSession, tmp_path: Path) -> None:
     """A worker while it publishes, which Spark runs again; the driver between intents and acknowledgements of the
     same batch; and the driver of the next run while workers publish."""

@@ -59,6 +59,7 @@ def not_activated() -> dict[str, str]:
     return {**kept, "PATH": os.pathsep.join(path)}
 
 
+@pytest.mark.sweep
 def test_sample_of_the_readme_in_an_environment_that_is_not_activated(tmp_path: Path) -> None:
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Java is not installed")

@@ -71,7 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         "listener.name.mutual.ssl.client.auth": "required",
         "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
         'user_alice="alice-secret";',
-        "connection.failed.authentication.delay.ms": "10",
+        "connection.failed.authentication.delay.ms": "0",
     }
     with Broker.start(properties=properties) as broker:
         with RawClient(broker.port) as client:
