@@ -1,8 +1,8 @@
 """``python -m tests.attack.process FILE LOOP ARGUMENT ...``: runs krammar, and writes its longest turn to a file.
 
-A timer fires each millisecond, and reads the processor time of the event loop's thread. Between two of its calls, the
-thread can use more than that millisecond only in one turn. So this measures asyncio's loop and uvloop's in the same
-way, and neither the machine's load nor other threads count.
+Times are processor time of the event loop's thread, so neither the machine's load nor other threads count. On asyncio, a
+turn lasts from one call of the selector to the next one. uvloop has none to watch: there a timer fires each millisecond,
+and what the thread uses between two of its calls is one turn, or two if the timer is not due yet in the first.
 """
 
 from __future__ import annotations
@@ -28,19 +28,37 @@ def main(file: Path, loop: str, arguments: list[str]) -> None:
 
     async def measured(work: Any) -> Any:
         running = asyncio.get_running_loop()
-        if loop == "uvloop" and "uvloop" not in type(running).__module__:
+        is_uvloop = "uvloop" in type(running).__module__
+        if loop == "uvloop" and not is_uvloop:
             print("this server runs on asyncio's loop in any case", flush=True)
         last = time.thread_time()
 
-        def beat() -> None:
+        def turn_ends() -> None:
             nonlocal last
             now = time.thread_time()
             if now - last > SECONDS.unpack(shared[:])[0]:
                 shared[:] = SECONDS.pack(now - last)
             last = now
+
+        def beat() -> None:
+            turn_ends()
             running.call_later(BEAT, beat)
 
-        beat()
+        if is_uvloop:
+            beat()
+            return await work
+
+        selector = running._selector  # type: ignore[attr-defined]
+        select = selector.select
+
+        def select_between_turns(timeout: float | None = None) -> Any:
+            nonlocal last
+            turn_ends()
+            events = select(timeout)
+            last = time.thread_time()
+            return events
+
+        selector.select = select_between_turns
         return await work
 
     run = asyncio.Runner.run
