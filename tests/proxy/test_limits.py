@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -139,3 +141,23 @@ def test_few_connections_are_accepted_in_one_turn() -> None:
 
     asyncio.run(run())
     assert max(by_turn.values()) <= listening.AT_ONCE + 1  # Python 3.12 accepts one more
+
+
+def test_a_large_response_imports_no_faults() -> None:
+    """Importing them takes a long turn of the event loop, which other clients would wait for."""
+    code = (
+        "import sys\n"
+        "from kafka_wire import MetadataRequest\n"
+        "from krammar.broker import Broker\n"
+        "from krammar.proxy import Proxy\n"
+        "from tests.broker.requests import create_topic\n"
+        "from tests.broker.support import RawClient\n"
+        "with Broker.start() as broker, Proxy.start(broker.bootstrap_servers) as proxy:\n"
+        "    port = int(proxy.bootstrap_servers.rpartition(':')[2])\n"
+        "    with RawClient(port) as client:\n"
+        "        create_topic(client, 'wide', 5000)\n"
+        "        topic = client.call(MetadataRequest(), 12).topics[0]\n"
+        "assert len(topic.partitions) == 5000\n"
+        "assert 'krammar.faults' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
