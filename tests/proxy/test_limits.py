@@ -156,7 +156,7 @@ def test_a_large_response_imports_no_faults() -> None:
         "    port = int(proxy.bootstrap_servers.rpartition(':')[2])\n"
         "    with RawClient(port) as client:\n"
         "        create_topic(client, 'wide', 5000)\n"
-        "        topic = client.call(MetadataRequest(), 12).topics[0]\n"
+        "        topic = client.call(MetadataRequest(topics=None), 12).topics[0]\n"
         "assert len(topic.partitions) == 5000\n"
         "assert 'krammar.faults' not in sys.modules\n"
     )
