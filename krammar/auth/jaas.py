@@ -84,7 +84,7 @@ def _unescape(match: re.Match[str]) -> str:
     return _ESCAPES.get(code, code)
 
 
-def parse(text: str) -> LoginModule:
+def parse_login_module(text: str) -> LoginModule:
     """Parse a login module. Raises JaasError."""
     tokens = _tokens(text)
     if not tokens:

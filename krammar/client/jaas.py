@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from krammar.auth.jaas import PLAIN_MODULE, parse
+from krammar.auth.jaas import PLAIN_MODULE, parse_login_module
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 
 _MODULES = {
@@ -40,7 +40,7 @@ def parse_jaas(text: str) -> Login:
     Raises:
         ValueError: the text is malformed or not supported. The message does not contain secrets.
     """
-    module = parse(text)
+    module = parse_login_module(text)
     # Some hosted Spark runtimes prefix the names of Kafka's classes.
     mechanism = _MODULES.get(module.name[max(0, module.name.find("org.apache.")) :])
     if mechanism is None:

@@ -134,7 +134,7 @@ def _plain_users(settings: ListenerSettings, given: tuple[str, str] | None) -> d
     name, text = given
     # Errors do not show the value, because it contains passwords.
     try:
-        module = jaas.parse(text)
+        module = jaas.parse_login_module(text)
     except jaas.JaasError as error:
         raise ConfigError(name, None, str(error)) from None
     if module.name != jaas.PLAIN_MODULE:

@@ -31,9 +31,9 @@ from krammar.proxy.filters.envelope import (
     context,
     is_sealed,
     pack_headers,
-    parse,
     seal,
     unpack_headers,
+    unpack_sealed,
     unseal,
 )
 from krammar.proxy.filters.fetched import FetchFilter, Unreadable
@@ -196,7 +196,7 @@ class Encrypt(ProduceFilter, FetchFilter):
                 f'the value at offset {record.offset} is not encrypted (plaintext = "pass" passes it)'
             )
         try:
-            return parse(value, VALUE)
+            return unpack_sealed(value, VALUE)
         except EnvelopeError as error:
             raise Unreadable(f"the value at offset {record.offset}: {error}") from None
 
@@ -228,7 +228,7 @@ def _sealed_headers(record: Record) -> Sealed | None:
     if len(headers) != 1 or headers[0][0] != HEADER:
         return None
     try:
-        return parse(headers[0][1] or b"", HEADERS)
+        return unpack_sealed(headers[0][1] or b"", HEADERS)
     except EnvelopeError as error:
         raise Unreadable(f"the headers at offset {record.offset}: {error}") from None
 

@@ -115,7 +115,7 @@ def is_sealed(data: bytes) -> bool:
     return data[:4] == MAGIC
 
 
-def parse(data: bytes, kind: int) -> Sealed:
+def unpack_sealed(data: bytes, kind: int) -> Sealed:
     """Return the parts of an envelope. Raises EnvelopeError."""
     if len(data) < _HEAD.size + 1:
         raise EnvelopeError("it is cut off")
@@ -184,7 +184,7 @@ __all__ = [
     "is_sealed",
     "pack_headers",
     "pack_wrapped",
-    "parse",
+    "unpack_sealed",
     "seal",
     "unpack_headers",
     "unpack_wrapped",

@@ -13,7 +13,7 @@ PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def test_reads_a_login_module() -> None:
-    module = jaas.parse(f"""{PLAIN_MODULE} Required // all of it
+    module = jaas.parse_login_module(f"""{PLAIN_MODULE} Required // all of it
             username="admin" password="admin-secret" /* for the
             broker itself */
             user_alice="a \\"quoted\\" \\\\ secret; with = and \\u"
@@ -53,7 +53,7 @@ def test_reads_a_login_module() -> None:
 )
 def test_says_what_is_wrong_with_jaas(text: str, message: str) -> None:
     with pytest.raises(jaas.JaasError, match="^.*" + message.replace("{", r"\{")):
-        jaas.parse(text)
+        jaas.parse_login_module(text)
 
 
 def settings(**values: str) -> SaslSettings:

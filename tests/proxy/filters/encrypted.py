@@ -6,7 +6,7 @@ import base64
 import os
 
 from krammar.proxy import Proxy
-from krammar.proxy.filters.envelope import parse
+from krammar.proxy.filters.envelope import unpack_sealed
 from krammar.testing import KafkaBroker
 from krammar.wire.batches import Record, read_batches
 from tests.proxy.filters.support import fetch
@@ -29,7 +29,7 @@ def stored(broker: KafkaBroker, topic: str = "orders") -> list[bytes]:
 
 def key_of(envelope: bytes) -> bytes:
     """Return the wrapped key of an envelope."""
-    return parse(envelope, 0).wrapped
+    return unpack_sealed(envelope, 0).wrapped
 
 
 def fetch_direct(broker: KafkaBroker, version: int = 12, topic: str = "orders") -> bytes | None:

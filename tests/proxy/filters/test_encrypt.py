@@ -13,7 +13,7 @@ from kafka_wire import ErrorCode
 from krammar.client import Client as KrammarClient
 from krammar.proxy import Proxy
 from krammar.proxy.filters.encrypt import HEADER, Encrypt
-from krammar.proxy.filters.envelope import WrappedKey, is_sealed, parse
+from krammar.proxy.filters.envelope import WrappedKey, is_sealed, unpack_sealed
 from krammar.proxy.filters.mask import Mask
 from krammar.proxy.filters.tenants import Tenants
 from krammar.proxy.filters.validate import Validate
@@ -71,7 +71,7 @@ def test_all_but_the_values_survives(
             assert b"v" * 40 not in (value or b"")
         else:
             assert after.headers == before.headers
-    nonces = [parse(each.value, 0).nonce for each in ciphertexts if each.value is not None]
+    nonces = [unpack_sealed(each.value, 0).nonce for each in ciphertexts if each.value is not None]
     assert len(set(nonces)) == len(nonces)
 
 

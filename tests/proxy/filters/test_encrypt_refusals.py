@@ -23,8 +23,8 @@ from krammar.proxy.filters.envelope import (
     EnvelopeError,
     WrappedKey,
     pack_headers,
-    parse,
     unpack_headers,
+    unpack_sealed,
     unpack_wrapped,
 )
 from krammar.testing import KafkaBroker
@@ -197,7 +197,7 @@ def test_any_bytes_are_an_envelope_or_an_error(data: bytes) -> None:
     """No bytes after the magic raise another exception than EnvelopeError."""
     for value in (data, MAGIC + data, MAGIC + b"\1\0" + data):
         with suppress(EnvelopeError):
-            sealed = parse(value, 0)
+            sealed = unpack_sealed(value, 0)
             assert sealed.head + sealed.wrapped + sealed.nonce + sealed.content == value
             unpack_wrapped(sealed.wrapped)
         with suppress(EnvelopeError):
