@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from enum import IntEnum
+from io import BytesIO
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -138,14 +139,26 @@ def _fill(into: Callable[[Any, Any], int], data: Data, most: int, max_uncompress
 _PIECE = 16 * 1024
 
 
+# More at once would need twice the memory of the result: zlib collects blocks and joins them, BytesIO grows in place.
+_LARGE = 1 << 20
+
+
 def _gzip(data: Data, level: int) -> bytes:
-    return zlib.compress(data, level, wbits=31)
+    if len(data) <= _LARGE:
+        return zlib.compress(data, level, wbits=31)
+    compressor = zlib.compressobj(level, wbits=31)
+    view = memoryview(data)
+    out = BytesIO()
+    for start in range(0, len(view), _LARGE):
+        out.write(compressor.compress(view[start : start + _LARGE]))
+    out.write(compressor.flush())
+    return out.getvalue()
 
 
 def _gunzip(data: Data, max_uncompressed: int) -> bytes:
     view = memoryview(data)
     pos = 0
-    out: list[bytes] = []
+    out = BytesIO()
     left = max_uncompressed
     while True:
         member = zlib.decompressobj(wbits=31)
@@ -157,10 +170,10 @@ def _gunzip(data: Data, max_uncompressed: int) -> bytes:
             left -= len(expanded)
             if left < 0:
                 raise _TooBig
-            out.append(expanded)
+            out.write(expanded)
             pos += len(piece) - len(member.unconsumed_tail) - len(member.unused_data)
         if pos == len(view):
-            return b"".join(out)
+            return out.getvalue()
 
 
 # snappy is raw, or in the blocks of the xerial library: a header of eight magic bytes and two versions, then
