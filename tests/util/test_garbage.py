@@ -52,7 +52,7 @@ def note(phase, info):
     global count
     count += phase == "start" and info["generation"] == 2
 gc.callbacks.append(note)
-kept = [[] for _ in range(150_000)]
+kept = [[] for _ in range(115_000)]
 print(count)
 """
     assert run(code) == "0"
