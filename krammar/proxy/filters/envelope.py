@@ -184,9 +184,9 @@ __all__ = [
     "is_sealed",
     "pack_headers",
     "pack_wrapped",
-    "unpack_sealed",
     "seal",
     "unpack_headers",
+    "unpack_sealed",
     "unpack_wrapped",
     "unseal",
 ]
