@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 
+from krammar.proxy.ends import SMALL_FRAME
 from krammar.proxy.heads import HEAD, RESPONSE, Data
 from krammar.proxy.in_flight import TOKEN, Entry, FilterAnswer, Own, PendingRequest
+from krammar.proxy.passing import PassingResponse, check_tags, hide_endpoints
 from krammar.proxy.read_responses import ReadResponses
+from krammar.proxy.rewrite import TAGGED_ENDPOINTS
 from krammar.proxy.shared import Shared
-from krammar.proxy.work import Refused
+from krammar.proxy.work import Refused, Work
 from krammar.wire.framing import PREFIX
 
 
@@ -17,13 +20,21 @@ class Responses(ReadResponses):
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
-        self._entry: Entry | None = None  # the request of the frame that is collected
+        self._entry: Entry | None = None  # the request of the frame that is collected or followed
+        self._passing: PassingResponse | None = None
 
     def _scan(self, data: Data, start: int, size: int) -> None:
         shared = self.shared
         in_flight = shared.in_flight
         position, self._left = start + self._left, 0
         while True:
+            if self._passing is not None:
+                followed = self._follow(self._passing, data, start, position, size)
+                if followed is None:
+                    return
+                start, position = followed
+                if self._passing is not None:
+                    break
             if shared.answers and position <= size:
                 # Some may have to follow what has arrived before this frame.
                 self._pass(data, start, position)
@@ -62,6 +73,16 @@ class Responses(ReadResponses):
                     continue
             elif type(entry) is not Own:
                 position = end
+                continue
+            if (
+                end > size
+                and length > SMALL_FRAME
+                and type(entry) is PendingRequest
+                and not entry.work.responses
+                and entry.work.api_key in TAGGED_ENDPOINTS
+            ):
+                self._entry = entry
+                self._passing = self._new_passing(entry.work, end - position)
                 continue
             if not PREFIX <= length <= shared.max_frame:
                 if shared.chain.pass_unreadable and type(entry) is PendingRequest:
@@ -104,6 +125,54 @@ class Responses(ReadResponses):
         self._finish_scan(data, start, position, size)
         if shared.draining:
             self.check_drained()
+
+    def _new_passing(self, work: Work, size: int) -> PassingResponse:
+        package = self.shared.chain.package
+        version = package.header_versions(work.api_key, work.version).response
+        return PassingResponse(
+            (package.get("ResponseHeader"), version),
+            (package.response_class(work.api_key), work.version),
+            size,
+        )
+
+    def _follow(
+        self, passing: PassingResponse, data: Data, start: int, position: int, size: int
+    ) -> tuple[int, int] | None:
+        """Follow a response that passes as it arrives, and hide node endpoints at its end.
+
+        Returns:
+            The offset of the bytes to pass, and of those to follow next; None if the connection was closed.
+        """
+        end = position + passing.left
+        try:
+            position = passing.follow(data, position, size)
+            if not passing.is_last or position > size:
+                return start, position
+            check_tags(passing.left)
+            if end > size:
+                return start, position
+            tags = bytes(data[position:end])
+            hidden = hide_endpoints(tags)
+        except Refused as error:
+            if self.shared.chain.pass_unreadable:
+                self._passing = None
+                return start, end
+            self._pass(data, start, min(position, size))
+            self.shared.fail(error)
+            return None
+        self._passing = None
+        if hidden == tags:
+            return start, end
+        if position > start:
+            self._parts.append(data[start:position])
+        self._parts.append(hidden)
+        assert isinstance(self._entry, PendingRequest)
+        self.shared.note(False, self._entry.correlation_id, ["node endpoints hidden"])
+        return end, end
+
+    @property
+    def is_between_frames(self) -> bool:
+        return super().is_between_frames and self._passing is None
 
     def _take(self, frame: bytes) -> None:
         self._read(self._entry, frame)

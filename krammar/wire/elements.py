@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 MAX_ELEMENTS = 25_000
 
 # A step over a value: its kind, and the details of the kind.
-_FIXED, _TEXT, _COMPACT_TEXT, _ARRAY, _STRUCT, _TAGS = range(6)
-_Step = tuple[int, Any]
+FIXED, TEXT, COMPACT_TEXT, ARRAY, STRUCT, TAGS = range(6)
+Step = tuple[int, Any]
 
 
 class TooManyElements(DecodeError):
@@ -45,7 +45,7 @@ def check_elements(message: Any, version: int, data: bytes, pos: int, limit: int
         pos: the begin of the message in ``data``.
     """
     try:
-        _walk(_steps_of(message, version), data, pos, 1, limit + 1)
+        _walk(steps_of(message, version), data, pos, 1, limit + 1)
     except (IndexError, Malformed, _Unknown):
         return
     except OverflowError:
@@ -55,44 +55,45 @@ def check_elements(message: Any, version: int, data: bytes, pos: int, limit: int
 
 
 @lru_cache(maxsize=1024)
-def _steps_of(message: Any, version: int) -> tuple[_Step, ...]:
+def steps_of(message: Any, version: int) -> tuple[Step, ...]:
+    """Return the steps over a message. Those of a flexible version end with its tagged fields."""
     return _steps(message._layout(version))
 
 
-def _steps(layout: Layout) -> tuple[_Step, ...]:
-    steps: list[_Step] = []
+def _steps(layout: Layout) -> tuple[Step, ...]:
+    steps: list[Step] = []
     for item in layout.fields:
         step = _step(item.type)
-        if step[0] == _FIXED and steps and steps[-1][0] == _FIXED:
-            step = _FIXED, steps.pop()[1] + step[1]
+        if step[0] == FIXED and steps and steps[-1][0] == FIXED:
+            step = FIXED, steps.pop()[1] + step[1]
         steps.append(step)
     if layout.flexible:
-        steps.append((_TAGS, {item.tag: (_step(item.type),) for item in layout.tags}))
+        steps.append((TAGS, {item.tag: (_step(item.type),) for item in layout.tags}))
     return tuple(steps)
 
 
-def _step(kind: Any) -> _Step:
+def _step(kind: Any) -> Step:
     from krammar.wire.layout import Array, Nested, Scalar, Text
 
     if isinstance(kind, Scalar):
-        return _FIXED, kind.width
+        return FIXED, kind.width
     if isinstance(kind, Text) and kind.prefix in ("int16", "int32"):
-        return _TEXT, 2 if kind.prefix == "int16" else 4
+        return TEXT, 2 if kind.prefix == "int16" else 4
     if isinstance(kind, Text) and kind.prefix == "uvarint":
-        return _COMPACT_TEXT, None
+        return COMPACT_TEXT, None
     if isinstance(kind, Array) and kind.prefix in ("int32", "uvarint"):
         width = kind.element.width if isinstance(kind.element, Scalar) else 0
-        inner: tuple[_Step, ...] = (_step(kind.element),)
+        inner: tuple[Step, ...] = (_step(kind.element),)
         if isinstance(kind.element, Nested) and not kind.element.nullable:
             inner = _steps(kind.element.layout)
-        return _ARRAY, (kind.prefix == "uvarint", width, inner)
+        return ARRAY, (kind.prefix == "uvarint", width, inner)
     if isinstance(kind, Nested):
-        return _STRUCT, (kind.nullable, _steps(kind.layout))
+        return STRUCT, (kind.nullable, _steps(kind.layout))
     raise _Unknown
 
 
 def _walk(
-    steps: tuple[_Step, ...], data: bytes, pos: int, number: int, left: int
+    steps: tuple[Step, ...], data: bytes, pos: int, number: int, left: int
 ) -> tuple[int, int]:
     """Step over ``number`` values. Returns the position after them and the rest of the limit.
 
@@ -103,24 +104,24 @@ def _walk(
         raise OverflowError
     for _ in range(number):
         for kind, what in steps:
-            if kind == _FIXED:
+            if kind == FIXED:
                 pos += what
-            elif kind == _COMPACT_TEXT:
+            elif kind == COMPACT_TEXT:
                 size = data[pos]
                 pos += 1
                 if size > 127:
                     size, pos = uvarint(data, pos, size)
                 if size:
                     pos += size - 1
-            elif kind == _TAGS:
+            elif kind == TAGS:
                 count = data[pos]
                 pos += 1
                 if count:
                     pos, left = _walk_tags(what, data, pos, count, left)
-            elif kind == _TEXT:
+            elif kind == TEXT:
                 size = int.from_bytes(data[pos : pos + what], "big", signed=True)
                 pos += what + max(size, 0)
-            elif kind == _ARRAY:
+            elif kind == ARRAY:
                 compact, width, inner = what
                 if compact:
                     count = data[pos]
@@ -151,7 +152,7 @@ def _walk(
 
 
 def _walk_tags(
-    known: dict[int, tuple[_Step, ...]], data: bytes, pos: int, count: int, left: int
+    known: dict[int, tuple[Step, ...]], data: bytes, pos: int, count: int, left: int
 ) -> tuple[int, int]:
     if count > 127:
         count, pos = uvarint(data, pos, count)

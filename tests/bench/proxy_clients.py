@@ -8,11 +8,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median, quantiles
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, Producer
 from kafka_wire import ProduceRequest, RequestHeader
@@ -20,8 +20,11 @@ from kafka_wire import ProduceRequest, RequestHeader
 from krammar.client import Client
 from krammar.wire.batches import Record, encode_batch
 from tests.bench.page import markdown_table
-from tests.bench.proxy_systems import Place, available
+from tests.bench.proxy_systems import Place, available, bytes_only
 from tests.bench.tap import started
+from tests.ports import free_port
+
+T = TypeVar("T")
 
 _VERSION = 9
 DIRECT = "direct"
@@ -47,8 +50,9 @@ def memory(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE / (1 << 20)
 
 
-def latencies(port: int, topic: str, count: int) -> list[float]:
+def latencies(place: Place, count: int) -> list[float]:
     """The microseconds of Produce requests of 100 bytes, one after the other."""
+    topic = f"latency-{place.port}"
     part = ProduceRequest.PartitionProduceData(
         index=0, records=encode_batch([Record(value=bytes(100))])
     )
@@ -61,7 +65,7 @@ def latencies(port: int, topic: str, count: int) -> list[float]:
     data = header.encode(2) + message.encode(_VERSION)
     frame = len(data).to_bytes(4, "big") + data
     found = []
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+    with socket.create_connection(("127.0.0.1", place.port), timeout=60) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with client.makefile("rb") as reader:
             for number in range(count + 200):
@@ -73,14 +77,14 @@ def latencies(port: int, topic: str, count: int) -> list[float]:
     return found
 
 
-def produce(place: Place, topic: str, count: int) -> float:
+def produce(place: Place, count: int) -> float:
     """Produce records of 1 kB with confluent-kafka; return the processor milliseconds per MB."""
     producer = Producer({"bootstrap.servers": place.bootstrap, "linger.ms": 5})
     before = used(place.pid)
     for _ in range(count):
         while True:
             try:
-                producer.produce(topic, bytes(_VALUE), partition=0)
+                producer.produce(f"bulk-{place.port}", bytes(_VALUE), partition=0)
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -88,7 +92,7 @@ def produce(place: Place, topic: str, count: int) -> float:
     return (used(place.pid) - before) / 1e6 / (count * _VALUE / 1e6)
 
 
-def consume(place: Place, topic: str, count: int) -> tuple[float, float]:
+def consume(place: Place, count: int) -> tuple[float, float]:
     """Consume records of 1 kB with confluent-kafka; return MB/s and the processor milliseconds per MB."""
     consumer = Consumer(
         {
@@ -99,7 +103,7 @@ def consume(place: Place, topic: str, count: int) -> tuple[float, float]:
             "fetch.queue.backoff.ms": 0,
         }
     )
-    consumer.subscribe([topic])
+    consumer.subscribe([f"bulk-{place.port}"])
     found, began, before = 0, 0.0, 0.0
     while found < count:
         messages = consumer.consume(500, 10)
@@ -112,6 +116,21 @@ def consume(place: Place, topic: str, count: int) -> tuple[float, float]:
     spent = (used(place.pid) - before) / 1e6
     consumer.close()
     return found * _VALUE / 1e6 / seconds, spent / (found * _VALUE / 1e6)
+
+
+@contextmanager
+def _broker(advertised: int) -> Iterator[Place]:
+    """Start krammar's broker, which clients reach at the port ``advertised``; 0: at its own."""
+    with tempfile.TemporaryDirectory() as data:
+        command = [sys.executable, "-m", "krammar.cli", "broker", "--data-dir", data, "--port", "0"]
+        if advertised:
+            address = f"advertised.listeners=PLAINTEXT://127.0.0.1:{advertised}"
+            command += ["--override", address]
+        with started(*command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            while "listening on" not in (line := process.stdout.readline()):
+                assert line
+            yield Place(DIRECT, int(line.rpartition(":")[2]), process.pid, 0.0)
 
 
 class Traffic(NamedTuple):
@@ -130,39 +149,42 @@ class Traffic(NamedTuple):
 def clients(folder: Path, rounds: int, quick: bool) -> dict[str, Traffic]:
     """Return the costs of everything that can be between clients and krammar's broker, and those of the broker alone."""
     requests, records = (500, 20_000) if quick else (3_000, 100_000)
-    with tempfile.TemporaryDirectory() as data, ExitStack() as stack:
-        command = [sys.executable, "-m", "krammar.cli", "broker", "--data-dir", data, "--port", "0"]
-        process = stack.enter_context(started(*command, stdout=subprocess.PIPE))
-        assert process.stdout is not None
-        while "listening on" not in (line := process.stdout.readline()):
-            assert line
-        port = int(line.rpartition(":")[2])
-        direct = Place(DIRECT, port, process.pid, 0.0)
-        places = [direct]
+    with ExitStack() as stack:
+        direct = stack.enter_context(_broker(0))
+        # It replaces no addresses, so it has a broker that names the relay's address instead of its own.
+        behind = stack.enter_context(_broker(relayed := free_port()))
+        relay = bytes_only(relayed).start(behind.bootstrap, folder)
+        places = [direct, stack.enter_context(relay)]
         for each in available(folder):
             places.append(stack.enter_context(each.start(direct.bootstrap, folder)))
-        found = {}
         for place in places:
             # Each has topics of its own, with the same content.
             with Client(place.bootstrap) as client:
                 for topic in ("latency", "bulk"):
                     client.admin.create_topic(f"{topic}-{place.port}", partitions=1)
-            own = str(place.port)
-            idle = memory(place.pid)
-            times = [latencies(place.port, f"latency-{own}", requests) for _ in range(rounds)]
-            produced = median(produce(place, f"bulk-{own}", records) for _ in range(rounds))
-            read = [consume(place, f"bulk-{own}", records * rounds) for _ in range(rounds)]
-            found[place.name] = Traffic(
-                median(median(each) for each in times),
-                median(quantiles(each, n=100)[98] for each in times),
-                produced,
-                *(median(column) for column in zip(*read, strict=True)),
-                idle,
+        idle = [memory(place.pid) for place in places]
+        # In turns: the machine is not always as fast.
+        times = _in_turns(places, rounds, lambda each: latencies(each, requests))
+        produced = _in_turns(places, rounds, lambda each: produce(each, records))
+        read = _in_turns(places, rounds, lambda each: consume(each, records * rounds))
+        return {
+            place.name: Traffic(
+                median(median(each) for each in times[number]),
+                median(quantiles(each, n=100)[98] for each in times[number]),
+                median(produced[number]),
+                *(median(column) for column in zip(*read[number], strict=True)),
+                idle[number],
                 memory(place.pid),
                 None if place is direct else place.ready,
             )
-            print(place.name, found[place.name], flush=True)
-        return found
+            for number, place in enumerate(places)
+        }
+
+
+def _in_turns(places: Sequence[Place], rounds: int, measure: Callable[[Place], T]) -> list[list[T]]:
+    """Measure all places, round after round. Returns the figures of each place."""
+    found = [[measure(place) for place in places] for _ in range(rounds)]
+    return [list(column) for column in zip(*found, strict=True)]
 
 
 def clients_table(found: Mapping[str, Traffic]) -> list[str]:

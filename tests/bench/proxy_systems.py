@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.bench.tap import started
 from tests.interop.apache import Unavailable, class_path
 
+BYTES_ONLY = "bytes only"
 _FILTER = """\
 from kafka_wire import ProduceRequest
 from krammar.proxy import Exchange, Filter, on
@@ -92,9 +93,11 @@ class System:
 
 
 def enter_namespace() -> None:
-    """Go on in a network namespace of its own, if the system has them."""
+    """Go on in a network namespace of its own, if the system has them. Downloads Kroxylicious before."""
     if os.environ.get("KRAMMAR_BENCH_NAMESPACE") or not shutil.which("unshare"):
         return
+    with suppress(Unavailable):
+        class_path("kroxylicious")
     if subprocess.run(["unshare", "-rn", "true"], capture_output=True).returncode:
         print("no network namespace: Kroxylicious listens on all addresses of this machine")
         return
@@ -126,23 +129,25 @@ def available(folder: Path) -> list[System]:
     ]
 
 
-def bytes_only() -> System:
-    """A relay of bytes. Clients do not stay on it, because it replaces no addresses."""
-    return _in_python("bytes only", "tests.bench.relay")
+def bytes_only(port: int = 0) -> System:
+    """A relay of bytes that listens on a port. It replaces no addresses, so the broker must name the relay's."""
+    return _in_python(BYTES_ONLY, "tests.bench.relay", port=port)
 
 
-def _in_python(name: str, module: str, *arguments: str) -> System:
-    return System(name, partial(_module, name, [module, *arguments]))
+def _in_python(name: str, module: str, *arguments: str, port: int = 0) -> System:
+    return System(name, partial(_module, name, [module, *arguments], port))
 
 
 @contextmanager
-def _module(name: str, arguments: Sequence[str], upstream: str, folder: Path) -> Iterator[Place]:
+def _module(
+    name: str, arguments: Sequence[str], port: int, upstream: str, folder: Path
+) -> Iterator[Place]:
     command = [sys.executable, "-m", *arguments]
     began = time.perf_counter()
     with (
         tempfile.TemporaryFile() as out,
         started(
-            *command, "--listen", "127.0.0.1:0", "--upstream", upstream,
+            *command, "--listen", f"127.0.0.1:{port}", "--upstream", upstream,
             stdout=out, stderr=subprocess.PIPE, cwd=folder,
         ) as process,
     ):  # fmt: skip

@@ -36,7 +36,9 @@ class _Checkout(Ours):
     """The broker of a checkout, in pure Python or compiled as the checkout is."""
 
     def __init__(self, folder: Path, checkout: Path) -> None:
-        super().__init__(folder)
+        # Memory that the system has never used, or has returned to its host, costs a virtual machine 10 µs a page, which is
+        # five times what the broker needs for its bytes. So a deleted topic frees its memory for the next one.
+        super().__init__(folder, properties={"log.segment.delete.delay.ms": "0"})
         self.checkout = checkout
 
     def environment(self) -> dict[str, str]:
