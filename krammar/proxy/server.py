@@ -89,7 +89,7 @@ class Proxy:
         protocol: ModuleType | None = None,
         refuse_unknown: bool = False,
         max_frame: int = MAX_READ,
-        drain_timeout: float = 5.0,
+        drain_timeout: float = 4.0,
         clients: Mapping[str, Any] | None = None,
         users: Passwords | None = None,
         brokers: Mapping[str, Any] | None = None,

@@ -41,7 +41,8 @@ from krammar.broker.apis import RANGES
 from krammar.wire.batches import Compression, Record, encode_batch
 from tests.attack.batches import empty_records, raw_batch, with_headers, with_value
 from tests.attack.generate import cases
-from tests.attack.measure import ANSWER, MEGABYTE, Attack, read_frame
+from tests.attack.measure import ANSWER, MEGABYTE, Attack
+from tests.attack.other import read_frame
 from tests.attack.servers import BROKERS, KAFKA, PERIOD_MS, Server
 from tests.broker.attacks import LONG_ID, frame
 from tests.broker.requests import batch, open_transaction, produce, produce_request

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import math
-import socket
+import os
 import struct
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Self
 
 from kafka_wire import MetadataRequest
 
+from tests.attack.other import STATE
 from tests.attack.servers import Server
 from tests.broker.attacks import frame
 from tests.support.waiting import PATIENCE
@@ -75,61 +81,72 @@ class Cost:
         return max(self.turn / TURN, self.wait / self.attack.wait, self.memory / self.attack.memory)
 
 
-@dataclass
 class Other:
-    """Another client, which sends small requests all the time. ``wait`` is the longest, in the server's time."""
+    """Another client in a process of its own (``tests.attack.other``)."""
 
-    server: Server
-    wait: float = 0.0
-    asked: int = 0
-    error: str = ""
-    _stop: threading.Event = field(default_factory=threading.Event)
+    def __init__(self, server: Server) -> None:
+        self._server = server
 
-    def __enter__(self) -> Other:
-        self._thread = threading.Thread(target=self._ask, daemon=True)
-        self._thread.start()
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            file = stack.enter_context(tempfile.NamedTemporaryFile())
+            file.write(STATE.pack(0.0, 0))
+            file.flush()
+            self._state = file.fileno()
+            place = (self._server.other, self._server.process.process.pid, file.name)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.attack.other", *map(str, place)],
+                stdin=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            stack.callback(self._end)
+            assert self._process.stdin is not None
+            topics = [MetadataRequest.Topic(name="large")]
+            self._process.stdin.write(frame(MetadataRequest(topics=topics), 12))
+            self._process.stdin.close()
+            self._opened = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join(PATIENCE)
+        self._opened.close()
 
-    def _ask(self) -> None:
-        request = frame(MetadataRequest(topics=[MetadataRequest.Topic(name="large")]), 12)
-        process = self.server.process
-        try:
-            with socket.create_connection(("127.0.0.1", self.server.other), PATIENCE) as client:
-                while not self._stop.wait(0.002):
-                    before = process.cpu
-                    client.sendall(request)
-                    read_frame(client)
-                    self.wait = max(self.wait, process.cpu - before)
-                    self.asked += 1
-        except OSError as error:
-            self.error = f"the other client: {error or type(error).__name__}"
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+    @property
+    def wait(self) -> float:
+        """The longest wait since ``forget``, in seconds of the server's processor time."""
+        return float(STATE.unpack(os.pread(self._state, STATE.size, 0))[0])
+
+    @property
+    def answered(self) -> int:
+        """The number of responses."""
+        return int(STATE.unpack(os.pread(self._state, STATE.size, 0))[1])
+
+    @property
+    def error(self) -> str:
+        """Why it has ended, if it has."""
+        if self._process.poll() is None:
+            return ""
+        assert self._process.stderr is not None
+        if not self._reason:
+            self._reason = f"the other client: {self._process.stderr.read().decode().strip()}"
+        return self._reason
+
+    _reason = ""
+
+    def forget(self) -> None:
+        """Begin to measure again."""
+        os.pwrite(self._state, struct.pack("d", 0.0), 0)
 
     def asks_again(self) -> None:
         """Wait until it has got a few more responses."""
-        goal, until = self.asked + 3, time.monotonic() + 2 * PATIENCE
-        while self.asked < goal and not self.error and time.monotonic() < until:
+        goal, until = self.answered + 3, time.monotonic() + 2 * PATIENCE
+        while self.answered < goal and not self.error and time.monotonic() < until:
             time.sleep(0.001)
-
-
-def read_frame(client: socket.socket) -> int:
-    """Read one frame and drop it. Returns its size in bytes. Raises ConnectionError."""
-    head = b""
-    while len(head) < 4:
-        piece = client.recv(4 - len(head))
-        if not piece:
-            raise ConnectionError("the server has closed the connection")
-        head += piece
-    (left,) = size = struct.unpack(">i", head)
-    while left:
-        piece = client.recv(min(left, 1 << 20))
-        if not piece:
-            raise ConnectionError("the server has closed the connection")
-        left -= len(piece)
-    return int(size[0])
 
 
 def measure(server: Server, attack: Attack, other: Other, idle: int | None = None) -> Cost:
@@ -145,7 +162,7 @@ def measure(server: Server, attack: Attack, other: Other, idle: int | None = Non
         idle = process.memory("VmRSS")
     before = process.cpu
     process.forget()
-    other.wait = 0.0
+    other.forget()
     try:
         cost.sent = attack.run(server)
     except Exception as error:

@@ -10,7 +10,8 @@ from contextlib import ExitStack, suppress
 from kafka_wire import OffsetCommitRequest, OffsetFetchRequest
 
 from tests.attack.kafka import PER_CONNECTION, _commit
-from tests.attack.measure import MEGABYTE, Attack, read_frame
+from tests.attack.measure import MEGABYTE, Attack
+from tests.attack.other import read_frame
 from tests.attack.servers import Server
 from tests.broker.attacks import frame
 from tests.broker.support import RawClient

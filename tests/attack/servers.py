@@ -25,13 +25,12 @@ from kafka_wire import SaslAuthenticateRequest, SaslHandshakeRequest
 from krammar.testing.certificates import make_certificates
 from krammar.wire.connection import ClientConnection
 from krammar.wire.native import PURE
+from tests.attack.other import processor_time
 from tests.attack.process import SECONDS
 from tests.broker.support import RawClient
 from tests.support.waiting import PATIENCE
 
 PASSWORD = "secret"
-# The Linux clock of a process's processor time, from clock_getcpuclockid.
-_PROCESS_CLOCK = 2
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class Process:
     @property
     def cpu(self) -> float:
         """The processor time of the process so far, in seconds."""
-        return time.clock_gettime(~self.process.pid << 3 | _PROCESS_CLOCK)
+        return processor_time(self.process.pid)
 
     def memory(self, name: str) -> int:
         """``VmRSS`` or ``VmHWM`` (the peak), in bytes."""

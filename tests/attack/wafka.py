@@ -10,7 +10,8 @@ from contextlib import ExitStack, suppress
 from wafka_wire import ProduceRequest, RequestHeader
 
 from tests.attack.kafka import PER_CONNECTION
-from tests.attack.measure import MEGABYTE, Attack, read_frame
+from tests.attack.measure import MEGABYTE, Attack
+from tests.attack.other import read_frame
 from tests.attack.servers import Server
 from tests.support.waiting import PATIENCE
 
