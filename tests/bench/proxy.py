@@ -57,7 +57,7 @@ fields, changes the names, and remembers the request for its response."""
 _CLIENTS = """\
 Client, broker and what is between them share the processors, so a process in between also lowers the throughput of the
 others. "direct" has two processes, the other columns have three. "bytes only" shows what remains for a proxy: with three processes
-on two processors, copying each byte from the system and to it once more costs a third of the throughput of consuming."""
+on two processors, copying each byte from the system and to it once more costs more than a third of the throughput of consuming."""
 _PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 
 
