@@ -8,6 +8,10 @@ from typing import Any
 
 from kafka_wire import ErrorCode
 
+# Characters of an error message at most. Names of a request can have 32,767 bytes, as many as a string of a response, and
+# thousands of results can repeat them.
+LONGEST_MESSAGE = 2000
+
 
 class BrokerError(Exception):
     """A broker cannot start: a port is in use, a folder belongs to another broker, a file is unreadable."""
@@ -17,13 +21,13 @@ class ApiError(Exception):
     """An error that a response reports.
 
     ``code``     the error code
-    ``message``  the text for responses that have one; None if the code is enough
+    ``message``  the text for responses that have one, shortened; None if the code is enough
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(code.name if message is None else f"{code.name}: {message}")
         self.code = code
-        self.message = message
+        self.message = message if message is None else message[:LONGEST_MESSAGE]
 
     def put_into(self, response: Any) -> None:
         """Set ``error_code`` and ``error_message`` of a response, as far as it has these fields."""

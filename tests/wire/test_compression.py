@@ -19,6 +19,7 @@ from kafka import codec as kafka_codec
 from krammar.wire.batches.compression import (
     Compression,
     compress,
+    compress_in_pieces,
     decompress,
 )
 from krammar.wire.batches.lz4_frames import _xxh32, lz4_bound
@@ -100,6 +101,17 @@ def test_unknown_codecs() -> None:
             compress(b"", codec)
         with pytest.raises(DecodeError):
             decompress(b"", codec)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("size", [0, 1 << 20, (1 << 20) + 1, 5 << 20])
+def test_pieces_are_what_compress_returns(codec: Compression, size: int) -> None:
+    data = random.Random(size).randbytes(size)
+    pieces = compress_in_pieces(data, codec)
+    assert b"".join(pieces) == compress(data, codec)
+    assert len(pieces) == 1 or max(map(len, pieces)) < 1.1 * (1 << 20)
+    if codec == Compression.GZIP and size > 1 << 20:
+        assert gzip.decompress(b"".join(compress_in_pieces(data, codec, 1))) == data
 
 
 # Frames that other writers make.

@@ -44,8 +44,6 @@ _TABLES: dict[int, dict[str, ConfigDef]] = {
 LISTABLE = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-# Messages contain names and values of requests, which may exceed the length of strings in responses.
-LONGEST_MESSAGE = 2000
 
 # The maximum number of settings in a response: each takes some kilobytes with documentation and synonyms.
 MAX_SETTINGS = 50_000
@@ -266,8 +264,6 @@ def _each(
             if counts[where] > 1:
                 raise invalid_request("Each resource must appear at most once.")
             answer(resource, result)
-        if result.error_message is not None:
-            result.error_message = result.error_message[:LONGEST_MESSAGE]
         results.append(result)
         yield None
     return results

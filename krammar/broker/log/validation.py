@@ -16,7 +16,7 @@ from krammar.broker.errors import ApiError, InvalidRecords
 from krammar.broker.log.log_config import LogConfig
 from krammar.wire.batches import BatchHeader
 from krammar.wire.batches.bounds import Bounds, default_bounds
-from krammar.wire.batches.compression import Compression, compress, decompress
+from krammar.wire.batches.compression import Compression, compress_in_pieces, decompress
 from krammar.wire.batches.crc import crc32c, sealed
 from krammar.wire.batches.header import (
     BODY_AT,
@@ -331,8 +331,8 @@ def _with_compression(
     records: memoryview, header: BatchHeader, codec: int, config: LogConfig
 ) -> bytes:
     """Compress the records with the topic's codec, and free them. Their bytes are the same with every codec."""
-    compressed = compress(records, codec, config.compression_level)
+    compressed = compress_in_pieces(records, codec, config.compression_level)
     records.release()
-    header.batch_length = BODY_AT + RECORDS_IN_BODY + len(compressed) - SIZE_END
+    header.batch_length = BODY_AT + RECORDS_IN_BODY + sum(map(len, compressed)) - SIZE_END
     header.attributes = header.attributes & ~CODEC | codec
-    return sealed(header, compressed)
+    return sealed(header, *compressed)

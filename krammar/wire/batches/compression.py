@@ -8,7 +8,7 @@ read first to bound the uncompressed size (``lz4_frames``, ``zstd_frames``). sna
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from enum import IntEnum
 from io import BytesIO
@@ -66,6 +66,13 @@ def compress(data: Data, codec: int, level: int | None = None) -> bytes:
             f"{Compression(codec).name.lower()} has no level {level!r}", path="compression_level"
         )
     return compressor(data, level)
+
+
+def compress_in_pieces(data: Data, codec: int, level: int | None = None) -> list[bytes]:
+    """Compress ``data`` like ``compress``, whose result is their sum. Large gzip data has pieces of up to 1 MiB."""
+    if codec == Compression.GZIP and len(data) > _LARGE:
+        return [*_gzip_pieces(data, _LEVELS[Compression.GZIP][2] if level is None else level)]
+    return [compress(data, codec, level)]
 
 
 def decompress(
@@ -146,13 +153,18 @@ _LARGE = 1 << 20
 def _gzip(data: Data, level: int) -> bytes:
     if len(data) <= _LARGE:
         return zlib.compress(data, level, wbits=31)
+    out = BytesIO()
+    for piece in _gzip_pieces(data, level):
+        out.write(piece)
+    return out.getvalue()
+
+
+def _gzip_pieces(data: Data, level: int) -> Iterator[bytes]:
     compressor = zlib.compressobj(level, wbits=31)
     view = memoryview(data)
-    out = BytesIO()
     for start in range(0, len(view), _LARGE):
-        out.write(compressor.compress(view[start : start + _LARGE]))
-    out.write(compressor.flush())
-    return out.getvalue()
+        yield compressor.compress(view[start : start + _LARGE])
+    yield compressor.flush()
 
 
 def _gunzip(data: Data, max_uncompressed: int) -> bytes:

@@ -70,11 +70,11 @@ def _compare(header: BatchHeader, crc: int) -> None:
         )
 
 
-def sealed(header: BatchHeader, records: Data) -> bytes:
-    """Return the body of a batch of format v2, and set the CRC in its header.
+def sealed(header: BatchHeader, *records: Data) -> bytes:
+    """Return the body of a batch of format v2, whose records are given in pieces, and set the CRC in its header.
 
     The body is the part that the CRC covers: the end of the header, and the records.
     """
-    body = b"".join((header.pack()[BODY_AT:], records))
+    body = b"".join((header.pack()[BODY_AT:], *records))
     header.crc = crc32c(body)
     return body
