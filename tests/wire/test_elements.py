@@ -97,7 +97,7 @@ def test_requests_of_every_api_and_version_are_walked_to_their_end() -> None:
         cls = kafka_wire.request_class(key)
         header_version = kafka_wire.header_versions(key, version).request
         _, pos = kafka_wire.RequestHeader.decode_from(data, 0, header_version)
-        end, _ = elements._walk(elements._steps_of(cls, version), data, pos, 1, 1000)
+        end, _ = elements._walk(elements.steps_of(cls, version), data, pos, 1, 1000)
         assert end == len(data), cls
         seen += 1
     assert seen == sum(high - low + 1 for low, high in RANGES.values())
