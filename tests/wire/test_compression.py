@@ -112,6 +112,8 @@ def test_pieces_are_what_compress_returns(codec: Compression, size: int) -> None
     assert len(pieces) == 1 or max(map(len, pieces)) < 1.1 * (1 << 20)
     if codec == Compression.GZIP and size > 1 << 20:
         assert gzip.decompress(b"".join(compress_in_pieces(data, codec, 1))) == data
+        with pytest.raises(EncodeError, match="gzip has no level 10"):
+            compress_in_pieces(data, codec, 10)
 
 
 # Frames that other writers make.

@@ -58,21 +58,28 @@ def compress(data: Data, codec: int, level: int | None = None) -> bytes:
         compressor = _COMPRESSORS[codec]
     except (KeyError, TypeError):
         raise EncodeError(f"unknown compression {codec!r}", path="compression") from None
-    lowest, highest, default = _LEVELS.get(Compression(codec), (0, 0, 0))
-    if level is None:
-        level = default
-    elif not isinstance(level, int) or not lowest <= level <= highest:
-        raise EncodeError(
-            f"{Compression(codec).name.lower()} has no level {level!r}", path="compression_level"
-        )
-    return compressor(data, level)
+    return compressor(data, _checked_level(codec, level))
 
 
 def compress_in_pieces(data: Data, codec: int, level: int | None = None) -> list[bytes]:
-    """Compress ``data`` like ``compress``, whose result is their sum. Large gzip data has pieces of up to 1 MiB."""
+    """Compress ``data`` like ``compress``, whose result is the pieces joined.
+
+    Only gzip of more than 1 MiB has several. Who joins them with other bytes needs the memory of the result once less.
+    """
     if codec == Compression.GZIP and len(data) > _LARGE:
-        return [*_gzip_pieces(data, _LEVELS[Compression.GZIP][2] if level is None else level)]
+        return [*_gzip_pieces(data, _checked_level(codec, level))]
     return [compress(data, codec, level)]
+
+
+def _checked_level(codec: int, level: int | None) -> int:
+    lowest, highest, default = _LEVELS.get(Compression(codec), (0, 0, 0))
+    if level is None:
+        return default
+    if not isinstance(level, int) or not lowest <= level <= highest:
+        raise EncodeError(
+            f"{Compression(codec).name.lower()} has no level {level!r}", path="compression_level"
+        )
+    return level
 
 
 def decompress(
