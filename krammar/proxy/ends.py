@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from krammar.proxy.heads import Data
+from krammar.proxy.heads import Data, Pieces
 from krammar.proxy.shared import Shared
 from krammar.proxy.work import Refused
 
@@ -38,10 +38,11 @@ class End(asyncio.BufferedProtocol):
         self._view = memoryview(shared.memory)
         self._rest: Data = b""  # bytes that wait for the rest of a head, or for a filter
         self._left = 0  # bytes of the current frame that pass unread
-        self._collected: bytearray | None = None  # the beginning of a frame that is read
+        self._collected: list[bytes] = []  # the beginning of a frame that is read
         self._need = 0  # and the bytes that it lacks
+        self._held = 0  # and those that it has
         self._undecided: int | None = None  # the id of a frame that waits for filters or ports
-        self._parts: list[Data] = []  # what the next write joins
+        self._parts: Pieces = []  # what the next write joins
         self._holds: set[str] = set()
         self._waits = False  # for its turn, with all bytes in ``_rest``
         self._task: asyncio.Task[None] | None = None
@@ -78,7 +79,7 @@ class End(asyncio.BufferedProtocol):
     def _arrived(self, nbytes: int) -> None:
         """Process the first bytes of the memory of all connections."""
         start = 0
-        if self._collected is None or (start := self._add_to_collected(nbytes)):
+        if not self._need or (start := self._add_to_collected(nbytes)):
             self._scan(self._memory, start, nbytes)
         if self.shared.watches:
             self._show(self._view[: nbytes - len(self._rest)])
@@ -162,22 +163,22 @@ class End(asyncio.BufferedProtocol):
         """
         if size >= end:
             return copy_of(data, position, end)
-        self._collected = bytearray(data[position:size])
-        self._need = end - size
+        self._collected.append(copy_of(data, position, size))
+        self._held, self._need = size - position, end - size
         return None
 
     def _add_to_collected(self, size: int) -> int:
         """Add bytes to the frame that is collected. Returns the offset after it; 0 if it is not complete."""
-        assert self._collected is not None
         taken = min(self._need, size)
-        self._collected += self._view[:taken]
+        self._collected.append(bytes(self._view[:taken]))
+        self._held += taken
         self._need -= taken
         large = self.shared.large
         if not self._need:
             self._take(self._take_collected())
             return taken
-        if len(self._collected) > SMALL_FRAME:
-            self._count_large(len(self._collected))
+        if self._held > SMALL_FRAME:
+            self._count_large(self._held)
             if large.held > large.limit:
                 if self.shared.chain.pass_unreadable:
                     self._give_up()
@@ -187,9 +188,8 @@ class End(asyncio.BufferedProtocol):
 
     def _take_collected(self) -> bytes:
         """Return what was collected of a frame. The rest of it, if it has not arrived, passes unread."""
-        assert self._collected is not None
-        frame = bytes(self._collected)
-        self._collected = None
+        frame = b"".join(self._collected)
+        self._collected.clear()
         self._left, self._need = self._need, 0
         self._count_large(0)
         return frame
@@ -227,8 +227,8 @@ class End(asyncio.BufferedProtocol):
         """Return the beginning of a frame that ends with the connection, if it is passed on."""
         rest, self._rest = self._rest, b""
         self._show(memoryview(rest))
-        if self._collected is not None and self.shared.chain.pass_unreadable:
-            rest, self._collected = self._collected, None
+        if self._need and self.shared.chain.pass_unreadable:
+            rest = self._take_collected()
         return rest
 
     def is_undecided(self, correlation_id: int) -> bool:
@@ -255,6 +255,12 @@ class End(asyncio.BufferedProtocol):
         if transport is not None and not transport.is_closing():
             transport.write(data)
 
+    def write_pieces(self, pieces: Pieces) -> None:
+        """Write pieces of memory that does not change."""
+        transport = self.transport
+        if transport is not None and not transport.is_closing():
+            transport.writelines(pieces)
+
     @property
     def _is_open(self) -> bool:
         # TLS transports raise an error if reading is paused or resumed after their end.
@@ -262,7 +268,7 @@ class End(asyncio.BufferedProtocol):
 
     @property
     def is_between_frames(self) -> bool:
-        return not self._left and self._collected is None
+        return not self._left and not self._need
 
     @property
     def is_busy(self) -> bool:

@@ -142,9 +142,11 @@ class Filter:
     def patch(self, message: type[Any], version: int) -> Patch | None:
         """Return a function that changes frames of a frequent message as bytes, which costs less than decoding.
 
-        The function gets a frame with its length prefix. It returns the changed frame; or None, and then the filter's
-        methods get the decoded message. It raises ``Close`` as they do. It is called only if no other filter reads
-        this message. Default: None. An exchange whose request was changed so has no request, state and client id.
+        The function gets bytes that contain the frame with its length prefix, the offsets at which it begins and ends,
+        and the connection. It returns the pieces of the changed frame, which can be views of the same bytes; or None,
+        and then the filter's methods get the decoded message. It raises ``Close`` as they do. It is called only if no
+        other filter reads this message. An exchange whose request was changed so has no request, state and client id.
+        Default: None.
 
         Args:
             message: a class of requests or responses that a method of the filter names.
@@ -214,7 +216,9 @@ class Connection:
 
 
 # Changes the bytes of a frame, as ``Filter.patch`` describes.
-Patch = Callable[[bytes, Connection], bytes | None]
+Patch = Callable[
+    [bytes | bytearray, int, int, Connection], list[bytes | bytearray | memoryview] | None
+]
 # Sends a request to the broker of an exchange; the version can be None.
 Send = Callable[[Any, int | None], Awaitable[Any]]
 

@@ -12,7 +12,7 @@ from typing import Any
 from krammar.proxy.asking import Asking
 from krammar.proxy.ends import LONG, ONE_TURN
 from krammar.proxy.frames import Read
-from krammar.proxy.heads import acks, correlation_id_of
+from krammar.proxy.heads import Data, Pieces, acks, correlation_id_of
 from krammar.proxy.in_flight import FilterAnswer, PendingRequest
 from krammar.proxy.interface import Close, Exchange, Silence
 from krammar.proxy.responses import Responses
@@ -124,11 +124,11 @@ class ReadRequests(Asking):
 
     def _patch(self, work: Work, frame: bytes) -> bool:
         """Pass on a request if a filter has changed it as bytes; return whether one has. Raises Close."""
-        patched = self._patched(work, frame) if work.patch_request else None
+        patched = self._patched(work, frame, 0, len(frame)) if work.patch_request else None
         if patched is None:
             self._started = self._count(work, len(frame))
             return False
-        self.peer.write(patched)
+        self.peer.write_pieces(patched)
         return True
 
     def _read(self, work: Work, frame: bytes) -> Read | None:
@@ -173,17 +173,15 @@ class ReadRequests(Asking):
             return self._settle(work, frame, read, exchange, settled)
         return self._settle_later(work, frame, read, exchange, settled)
 
-    def _patched(self, work: Work, frame: bytes) -> bytes | None:
+    def _patched(self, work: Work, data: Data, begin: int, end: int) -> Pieces | None:
         """Return a request that a filter has changed as bytes; None if it must be decoded. Raises Close."""
         assert work.patch_request is not None
-        changed = work.patch_request(frame, self.shared.connection)
+        changed = work.patch_request(data, begin, end, self.shared.connection)
         if changed is None:
             return None
-        if not (work.has_acks or work.silent) or not _is_silent(work, frame):
-            started = self._count(work, len(frame)) if work.counts else 0.0
-            self._expect(work, correlation_id_of(frame), None, started)
-        elif work.counts:
-            self._count(work, len(frame))
+        started = self._count(work, end - begin) if work.counts else 0.0
+        if not (work.has_acks or work.silent) or not _is_silent(work, data, begin, end):
+            self._expect(work, correlation_id_of(data, begin), None, started)
         return changed
 
     async def _settle_later(
@@ -205,7 +203,7 @@ class ReadRequests(Asking):
             return None
         if settled.answer is not None:
             # The client waits for a response if its own bytes say so, whatever a filter has changed.
-            if _is_silent(work, frame):
+            if _is_silent(work, frame, 0, len(frame)):
                 return None
             methods = chain.before(work, settled.answered_by)
             answer = run_response(methods, settled.answer, exchange)
@@ -251,6 +249,6 @@ class ReadRequests(Asking):
             self.hold("answers")
 
 
-def _is_silent(work: Work, frame: bytes) -> bool:
+def _is_silent(work: Work, data: Data, begin: int, end: int) -> bool:
     """Return whether the client expects no response to a request."""
-    return work.silent or (work.has_acks and acks(frame, 0, len(frame), work.version) == 0)
+    return work.silent or (work.has_acks and acks(data, begin, end, work.version) == 0)

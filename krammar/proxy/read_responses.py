@@ -11,7 +11,7 @@ from typing import Any
 
 from krammar.proxy.ends import LONG, ONE_TURN, copy_of
 from krammar.proxy.frames import Read
-from krammar.proxy.heads import HEAD, Data, has_no_endpoints
+from krammar.proxy.heads import HEAD, Data, Pieces, has_no_endpoints
 from krammar.proxy.in_flight import PendingRequest
 from krammar.proxy.interface import Exchange
 from krammar.proxy.ordered import Ordered
@@ -32,7 +32,7 @@ class ReadResponses(Ordered):
 
     def _without_decoding(
         self, pending: PendingRequest, data: Data, begin: int, end: int
-    ) -> tuple[Data, ...] | None:
+    ) -> Pieces | None:
         """Return the bytes for the client instead of a response; none of them if it does not change.
 
         Returns:
@@ -40,31 +40,30 @@ class ReadResponses(Ordered):
         """
         work = pending.work
         if work.patch_response is not None and self._task is None:
-            patched = self._patched(work, copy_of(data, begin, end))
+            patched = self._patched(work, data, begin, end)
             if patched is not None:
-                return (patched,)
+                return patched
         if work.responses:
             return None
         if has_no_endpoints(work.api_key, data, begin, end):
-            return ()
+            return []
         known = self.shared.rewritten.known.get((work, copy_of(data, begin + HEAD, end)))
         if known is None:
             return None
         if known.offered is not None:
             self.shared.offered = known.offered
         if known.rest is None:
-            return ()
+            return []
         if self.shared.watches:
             self.shared.note(False, pending.correlation_id, list(known.notes))
-        return known.prefix, data[begin + PREFIX : begin + HEAD], known.rest
+        return [known.prefix, data[begin + PREFIX : begin + HEAD], known.rest]
 
-    def _patched(self, work: Work, frame: bytes) -> bytes | None:
+    def _patched(self, work: Work, data: Data, begin: int, end: int) -> Pieces | None:
         """Return a response that a filter has changed as bytes; None if it must be decoded. Raises Close."""
         assert work.patch_response is not None
-        patched = work.patch_response(frame, self.shared.connection)
-        if patched is None or not work.rewrite:
-            return patched
-        return patched if has_no_endpoints(work.api_key, patched, 0, len(patched)) else None
+        if work.rewrite and not has_no_endpoints(work.api_key, data, begin, end):
+            return None
+        return work.patch_response(data, begin, end, self.shared.connection)
 
     def _process(self, pending: PendingRequest, frame: bytes) -> None:
         """Run the chain over a response, and write it; if something is awaited, in a task."""
@@ -78,9 +77,9 @@ class ReadResponses(Ordered):
             return
         began = time.monotonic()
         try:
-            patched = self._patched(work, frame) if work.patch_response else None
+            patched = self._patched(work, frame, 0, len(frame)) if work.patch_response else None
             if patched is not None:
-                self.peer.write(patched)
+                self.peer.write_pieces(patched)
                 return
             read = self._read_response(work, frame)
             if read is None:
@@ -140,9 +139,9 @@ class ReadResponses(Ordered):
         work, read = pending.work, None
         try:
             await asyncio.sleep(0)
-            patched = self._patched(work, frame) if work.patch_response else None
+            patched = self._patched(work, frame, 0, len(frame)) if work.patch_response else None
             if patched is not None:
-                self.peer.write(patched)
+                self.peer.write_pieces(patched)
             else:
                 decode = partial(self.shared.chain.frames.read_response, work, frame)
                 try:

@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import Awaitable
 
-from krammar.proxy.ends import copy_of
 from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
 from krammar.proxy.in_flight import TOKEN
 from krammar.proxy.read_requests import MISSING, ReadRequests
@@ -82,11 +81,11 @@ class Requests(ReadRequests):
             try:
                 if work.patch_request is not None and end <= size and length <= shared.max_frame:
                     self._tokens = False
-                    patched = self._patched(work, copy_of(data, position, end))
+                    patched = self._patched(work, data, position, end)
                     if patched is not None:
                         if position > start:
                             self._parts.append(data[start:position])
-                        self._parts.append(patched)
+                        self._parts += patched
                         position = start = end
                         continue
                 if self._passes(work, data, position, size, end, correlation_id):

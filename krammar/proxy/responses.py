@@ -278,7 +278,7 @@ class Responses(ReadResponses):
 
     def _end(self) -> None:
         self.ended = True
-        if self._collected is not None and isinstance(self._entry, Own):
+        if self._need and isinstance(self._entry, Own):
             self.shared.in_flight.append(self._entry)  # cut off in its response
         self.shared.fail_own()
         self.check_end()

@@ -29,6 +29,8 @@ CHECKED = ("replica_id", "session_id")
 _PACKAGE = package_of(kafka_wire)
 # The first versions of headers with tagged fields.
 _FLEXIBLE_REQUEST, _FLEXIBLE_RESPONSE = 2, 1
+# Copying so many bytes takes no longer than creating a view of them.
+_SMALL = 4096
 # Of the statements inside of ``try``.
 _INDENT = 8 * " "
 _SKIP = re.compile(r"pos \+= (\d+)")
@@ -75,19 +77,19 @@ def _code(cls: Any, version: int) -> CodeType:
     source.struct(kafka_wire.layout(cls, version), _INDENT)
     code = "\n".join(
         [
-            "def patch(buf, connection):",
+            "def patch(buf, begin, end, connection):",
             "    tenant = find(connection)",
             "    prefix = tenant.prefix_bytes",
-            "    size, start, grown, out = len(prefix), 4, 0, [b'']",
+            "    size, start, grown, out = len(prefix), begin + 4, 0, [b'']",
             "    try:",
             *source.lines,
             "    except invalid:",
             "        return None",  # decoding says what is wrong
-            "    if pos != len(buf): return None",
-            "    if start == 4: return buf",
-            "    out.append(buf[start:])",
-            "    out[0] = (len(buf) - 4 + grown).to_bytes(4, 'big')",
-            "    return b''.join(out)",
+            "    if pos != end: return None",
+            f"    view = end - start > {_SMALL}",
+            "    out.append(memoryview(buf)[start:end] if view else buf[start:end])",
+            "    out[0] = (end - begin - 4 + grown).to_bytes(4, 'big')",
+            "    return out",
         ]
     )
     return compile(code, f"<patch of {cls.__qualname__} v{version}>", "exec")
@@ -103,14 +105,14 @@ class _Source:
 
     def request_header(self, flexible: bool) -> None:
         """Skip the fields until the body. A request with tagged fields in its header is decoded."""
-        self._line(_INDENT, "pos = 12")
+        self._line(_INDENT, "pos = begin + 12")
         self._text("int16", True, _INDENT)
         if flexible:
             self._no_tags(_INDENT)
 
     def response_header(self, flexible: bool) -> None:
         """Skip the fields until the body. A response with tagged fields in its header is decoded."""
-        self._line(_INDENT, "pos = 8")
+        self._line(_INDENT, "pos = begin + 8")
         if flexible:
             self._no_tags(_INDENT)
 
@@ -139,7 +141,7 @@ class _Source:
         type_ = item.type
         if isinstance(type_, Scalar):
             if item.name == TOPIC_ID:
-                self._line(indent, "if not owned(tenant, buf[pos:pos + 16]): return None")
+                self._line(indent, "if not owned(tenant, bytes(buf[pos:pos + 16])): return None")
             elif item.name in CHECKED:
                 number = f"{item.name!r}, read_i(buf, pos)[0]"
                 self._line(indent, f"if not allowed(tenant, connection, {number}): return None")
@@ -188,16 +190,16 @@ class _Source:
             inside = f"{indent}    "
         sign = "+" if self._adds else "-"
         if self._adds:
-            self._line(inside, "begin = after")
+            self._line(inside, "rest = after")
         else:
-            self._line(inside, "begin = after + size")
-            self._line(inside, "if length < size or buf[after:begin] != prefix: return None")
+            self._line(inside, "rest = after + size")
+            self._line(inside, "if length < size or buf[after:rest] != prefix: return None")
         new = f"length {sign} size"
         packed = f"UVARINT[{new} + 1]" if prefix == "uvarint" else f"pack_int16({new})"
         self._line(inside, f"written = {packed}")
         self._line(inside, "out += (buf[start:pos], written" + (", prefix)" if self._adds else ")"))
         self._line(inside, f"grown += len(written) - (after - pos) {sign} size")
-        self._line(inside, "start = begin")
+        self._line(inside, "start = rest")
         self._after(nullable, indent)
 
     def _array(self, type_: Array, indent: str) -> None:
