@@ -76,8 +76,8 @@ def consumer(broker: Broker, *topics: str, **settings: Any) -> Iterator[KafkaCon
             **settings,
         },
     )
-    # A leader that joins before it knows the partitions assigns none. When it learns of them it should join again,
-    # but if a poll ends before it has, it waits forever (kafka-python 3.0.12).
+    # A leader that joins before it knows the partitions assigns none, and joins again when it learns of them. If a poll
+    # ends before the response to SyncGroup, the assignment is lost for good (kafka-python 3.0.12).
     for topic in topics:
         client.partitions_for_topic(topic)
     if topics:
@@ -94,7 +94,7 @@ def read(source: KafkaConsumer, count: int) -> list[Any]:
     deadline = time.monotonic() + PATIENCE
     while len(found) < count:
         assert time.monotonic() < deadline, f"{len(found)} of {count} records"
-        for records in source.poll(200, max_records=count - len(found)).values():
+        for records in source.poll(10_000, max_records=count - len(found)).values():
             found += records
     return found
 
@@ -375,7 +375,7 @@ class Member(threading.Thread):
         self.values: list[bytes | None] = []
 
     def run(self) -> None:
-        # kafka-python 3.0.12 sometimes misses a rebalance. The broker removes it after this time, and it joins again.
+        # A poll can end during a rebalance, see above. The broker removes the member after this time, and it joins again.
         with consumer(self.group.broker, "t", max_poll_interval_ms=10_000) as source:
             while not self.stop.is_set():
                 polled = source.poll(200)

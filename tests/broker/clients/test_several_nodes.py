@@ -256,7 +256,8 @@ def test_kafka_python_consumes_in_a_group(cluster: Cluster) -> None:
     try:
         going = True
         while going:
-            polled = consumer.poll(timeout_ms=100)
+            # A poll that ends before the response to SyncGroup loses the assignment for good (kafka-python 3.0.12).
+            polled = consumer.poll(timeout_ms=10_000)
             going = storm.saw(*(int(each.value) for part in polled.values() for each in part))
     finally:
         consumer.close()
