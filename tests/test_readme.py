@@ -49,6 +49,7 @@ def test_the_broker_in_the_readme(tmp_path: Path) -> None:
     assert run_python(tmp_path, program) == "orders-0 0 b'value'\n"
 
 
+@pytest.mark.sweep  # starts Java, for half a minute
 def test_spark_in_the_readme(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     if not _java():

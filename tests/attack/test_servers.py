@@ -42,7 +42,14 @@ def chosen(kind: str) -> Iterator[Attack]:
             yield attack
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# They differ from the plain broker in how connections begin, and in whom requests reach.
+LONG = ("tls", "sasl", "nodes")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.sweep] * (kind in LONG)) for kind in KINDS],
+)
 def test_server(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,7 +51,14 @@ def filled(cls: Any, layout: Layout, topic: str, topic_id: UUID) -> Any:
     return fresh
 
 
-@pytest.mark.parametrize("topic", ["orders", "__cluster_metadata", "nothing"])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "orders",
+        pytest.param("__cluster_metadata", marks=pytest.mark.sweep),
+        pytest.param("nothing", marks=pytest.mark.sweep),
+    ],
+)
 def test_every_request_in_every_version(
     broker: Broker, client: RawClient, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -175,6 +175,7 @@ def test_no_server_of_kafka() -> None:
 
         def answer() -> None:
             connection, _ = listener.accept()
+            listener.close()  # the client would wait for an answer to another connection
             with closing(connection):
                 connection.recv(1000)
                 connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -213,7 +214,8 @@ def test_a_request_that_is_not_answered_is_sent_again(proxy: Proxy, behind: Brok
 
 def test_time_for_a_single_request(proxy: Proxy, behind: Broker) -> None:
     """A connection that has fallen silent is given up for another."""
-    with Client(behind.bootstrap_servers, request_timeout_ms=200, retry_backoff_ms=1) as client:
+    times = {"request_timeout_ms": 200, "socket_connection_setup_timeout_ms": 500}
+    with Client(behind.bootstrap_servers, retry_backoff_ms=1, **times) as client:
         client.topics()
         proxy.flowing.clear()
         waker = threading.Timer(0.5, proxy.flowing.set)

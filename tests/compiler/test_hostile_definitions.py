@@ -242,9 +242,9 @@ def _seconds(path: Path, text: str) -> float:
 )
 def test_time_is_not_quadratic(tmp_path: Path, definition: str) -> None:
     few, many = (
-        "\n".join(definition.format(number) for number in range(count)) for count in (250, 4000)
+        "\n".join(definition.format(number) for number in range(count)) for count in (250, 2000)
     )
     compiled(tmp_path / "a.krm", few.encode())  # the parser's tables, and hints up to their limit
 
-    # 16 times the text took 256 times the time, and hours for some.
-    assert _seconds(tmp_path / "a.krm", many) < 100 * _seconds(tmp_path / "a.krm", few) + 1
+    # 8 times the text took 64 times the time, and hours for some.
+    assert _seconds(tmp_path / "a.krm", many) < 30 * _seconds(tmp_path / "a.krm", few) + 1

@@ -70,7 +70,13 @@ def texts(journals: FileJournals) -> list[bytes]:
         pytest.param(10, id="another fragment", marks=pytest.mark.sweep),
     ],
 )
-@pytest.mark.parametrize("before", [1, 2], ids=["first slot", "second slot"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param(1, id="first slot", marks=pytest.mark.sweep),
+        pytest.param(2, id="second slot"),
+    ],
+)
 def test_killed_at_every_byte(
     tmp_path: Path, fragment_bytes: int, before: int, caplog: Any
 ) -> None:

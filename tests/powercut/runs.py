@@ -57,8 +57,8 @@ RUNS = [
     Run("journals with fsync", "tests.powercut.journals", ("fsync",), 8),
     Run("journals without fsync", "tests.powercut.journals", ("plain",), 16),
     Run("Spark's sink for journals", "tests.powercut.sink", (), 4),
-    Run("krammar gen", "tests.powercut.packages", ("WORK/definitions",), 100),
-    Run("broker, --fsync always", "tests.powercut.brokers", ("always",), 300),
+    Run("krammar gen", "tests.powercut.packages", ("WORK/definitions",), 200),
+    Run("broker, --fsync always", "tests.powercut.brokers", ("always",), 500),
     Run("broker, --fsync interval", "tests.powercut.brokers", ("interval",), 1000),
     Run("broker, --fsync never", "tests.powercut.brokers", ("never",), 1000),
 ]

@@ -23,6 +23,7 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.2 is n
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
+@pytest.mark.sweep
 def test_all_of_the_page(spark: SparkSession, orders: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "captures").mkdir()
     capture(tmp_path / "captures" / "a.tap")

@@ -39,6 +39,7 @@ class _Count(StatefulProcessor):
         pass
 
 
+@pytest.mark.sweep
 @needs_limits
 def test_state_survives_a_restart(
     spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path

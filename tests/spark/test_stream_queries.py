@@ -100,6 +100,7 @@ def test_small_batches_are_fetched_once(
     assert sent == metrics.value("kafka_server_brokertopicmetrics_bytesin_total", topic="small")
 
 
+@pytest.mark.sweep
 @needs_limits
 def test_restarts_and_failures_at_every_batch(
     spark: SparkSession, broker: Broker, client: Client, tmp_path: Path

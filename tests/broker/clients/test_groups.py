@@ -161,8 +161,12 @@ def is_shared(readers: list[Reader]) -> bool:
 
 @pytest.mark.parametrize(
     "protocol",
-    [CLASSIC, COOPERATIVE, CONSUMER, RANGE],
-    ids=["range", "cooperative-sticky", "consumer uniform", "consumer range"],
+    [
+        pytest.param(CLASSIC, id="range", marks=pytest.mark.sweep),
+        pytest.param(COOPERATIVE, id="cooperative-sticky"),
+        pytest.param(CONSUMER, id="consumer uniform"),
+        pytest.param(RANGE, id="consumer range", marks=pytest.mark.sweep),
+    ],
 )
 def test_every_record_is_read_once_while_members_come_and_go(
     broker: Broker, stack: ExitStack, protocol: dict[str, Any]

@@ -89,7 +89,8 @@ def test_a_group_whose_segments_are_deleted_leaves_no_files(setting: Setting) ->
     check_indexes(log)
 
 
-@pytest.mark.parametrize("beside_deletion", [pytest.param(False, marks=pytest.mark.sweep), True])
+@pytest.mark.sweep
+@pytest.mark.parametrize("beside_deletion", [False, True])
 def test_a_crash_at_each_step_of_compaction(
     beside_deletion: bool, setting: Setting, states: list[Path], tmp_path: Path
 ) -> None:
