@@ -169,9 +169,11 @@ def _on_hangup(reload: Callable[[], object]) -> None:
 async def _serve(server: Proxy, stop: asyncio.Event) -> None:
     """Serve in this process."""
     from krammar.util.garbage import exempt_all
+    from krammar.util.malloc import RetainedMemory
 
     await server.serve()
     exempt_all()
+    RetainedMemory().trim_when_quiet()
     _on_hangup(server.reload)
     _announce(server.addresses, server.metrics_address)
     await stop.wait()
@@ -195,10 +197,12 @@ async def _work(server: Proxy, worker: Worker, stop: asyncio.Event) -> None:
     from krammar.proxy import ProxyError
     from krammar.proxy.addresses import ListenError
     from krammar.util.garbage import exempt_all
+    from krammar.util.malloc import RetainedMemory
 
     _on_hangup(server.reload)
     await server.serve()
     exempt_all()
+    RetainedMemory().trim_when_quiet()
     metrics = server.metrics
     try:
         await worker.start(

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from krammar import __version__
 from krammar.broker.broker import Broker
 from krammar.broker.errors import BrokerError
-from krammar.util import malloc
 from krammar.util.event_loop import new_event_loop
 from krammar.util.garbage import exempt_all
 from krammar.util.logs import TextFormatter
+from krammar.util.malloc import RetainedMemory
 from krammar.util.sockets import why
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def run(
         BrokerError, ConfigError: the broker cannot start.
     """
     config = broker.config
-    memory = _Memory()
+    memory = RetainedMemory()
+    memory.trim()
     _allow_open_files()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter or TextFormatter())
@@ -83,7 +84,7 @@ def run(
                 write((await _control(broker, control, stack)).line)
             write(f"ready after {(time.perf_counter() - started) * 1000:.0f} ms")
             exempt_all()
-            memory.watch(broker)
+            memory.trim_when_quiet()
             await stop.wait()
             write("stopping")
         write("stopped: logs are closed")
@@ -104,35 +105,6 @@ async def _control(broker: Broker, port: int, stack: AsyncExitStack) -> HttpCont
         raise BrokerError(f"cannot listen on 127.0.0.1:{port} for commands: {why(error)}") from None
     stack.push_async_callback(http.close)
     return http
-
-
-class _Memory:
-    """Makes glibc retain freed memory during traffic, and return it to the system afterwards.
-
-    Reading a frame of 1 MB takes 50 µs instead of 900. Serving 1 MB to a consumer of four partitions takes 0.5 ms
-    instead of 1.9.
-    """
-
-    def __init__(self) -> None:
-        self._seen = self._trimmed = 0
-        self._libc = malloc.keep_freed()
-        malloc.trim(self._libc)
-
-    def watch(self, broker: Broker) -> None:
-        """Check the traffic once per second, and trim in the first quiet second."""
-        if self._libc is None:
-            return
-        connections = [node.connections for node in broker.nodes.values()]
-        traffic = sum(each.received + each.sent for each in connections)
-        if traffic - self._seen < _QUIET < traffic - self._trimmed:
-            malloc.trim(self._libc)
-            self._trimmed = traffic
-        self._seen = traffic
-        broker.timers.call_later(1.0, self.watch, broker)
-
-
-# A second with less traffic, in bytes, is quiet.
-_QUIET = 1 << 20
 
 
 def _allow_open_files() -> None:

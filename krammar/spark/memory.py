@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from krammar.util import malloc
+from krammar.util.malloc import RetainedMemory
 
 
 @contextlib.contextmanager
@@ -14,8 +14,8 @@ def reuse_freed_memory() -> Iterator[None]:
 
     Reading 100 MB of records of 1 kB takes 0.16 s of processor time instead of 0.24 s.
     """
-    libc = malloc.keep_freed()
+    memory = RetainedMemory()
     try:
         yield
     finally:
-        malloc.trim(libc)
+        memory.trim()

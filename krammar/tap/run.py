@@ -25,6 +25,7 @@ from krammar.tap.server import PageServer
 from krammar.tap.summary import Summary
 from krammar.util.garbage import exempt_all
 from krammar.util.http_control import HttpControl
+from krammar.util.malloc import RetainedMemory
 from krammar.wire.package import package_of
 
 Write = Callable[[str], None]
@@ -142,6 +143,7 @@ def run_live(
         for route in listening:
             output.err(f"listening on {route.listen} for {route.upstream}")
         exempt_all()
+        RetainedMemory().trim_when_quiet()
 
     async def run() -> str:
         tap = Tap(
