@@ -33,6 +33,9 @@ class _Sink:
     def write(self, data: bytes) -> None:
         pass
 
+    def writelines(self, pieces: Sequence[bytes]) -> None:
+        pass
+
     def is_closing(self) -> bool:
         return False
 
