@@ -38,7 +38,7 @@ class End(asyncio.BufferedProtocol):
         self._view = memoryview(shared.memory)
         self._rest: Data = b""  # bytes that wait for the rest of a head, or for a filter
         self._left = 0  # bytes of the current frame that pass unread
-        self._collected: list[bytes] = []  # the beginning of a frame that is read
+        self._collected: list[bytearray] = []  # the beginning of a frame that is read
         self._need = 0  # and the bytes that it lacks
         self._held = 0  # and those that it has
         self._undecided: int | None = None  # the id of a frame that waits for filters or ports
@@ -163,14 +163,17 @@ class End(asyncio.BufferedProtocol):
         """
         if size >= end:
             return copy_of(data, position, end)
-        self._collected.append(copy_of(data, position, size))
+        self._collected.append(bytearray(memoryview(data)[position:size]))
         self._held, self._need = size - position, end - size
         return None
 
     def _add_to_collected(self, size: int) -> int:
         """Add bytes to the frame that is collected. Returns the offset after it; 0 if it is not complete."""
         taken = min(self._need, size)
-        self._collected.append(bytes(self._view[:taken]))
+        if taken < _LITTLE:  # a list of single bytes would take forty times their memory
+            self._collected[-1] += self._view[:taken]
+        else:
+            self._collected.append(bytearray(self._view[:taken]))
         self._held += taken
         self._need -= taken
         large = self.shared.large

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections import Counter
 from contextlib import ExitStack
 
@@ -14,6 +15,7 @@ import pytest
 from kafka_wire import MetadataRequest, MetadataResponse, ProduceRequest
 
 from krammar.proxy import Connection, Exchange, Filter, Proxy, on
+from krammar.proxy.addresses import Address
 from krammar.util import listening
 from krammar.util.turns import TURN_SECONDS
 from tests.proxy.support import Client, address, answering
@@ -113,6 +115,37 @@ def test_the_largest_of_too_many_incomplete_frames_is_refused(
         until(lambda: large.held == 0 and not large.by_end)
     [line] = [each.getMessage() for each in caplog.records if "a frame of" in each.getMessage()]
     assert "the largest of those that wait for their end" in line and "(2000000 at most)" in line
+
+
+class Reads(Filter):
+    @on(ProduceRequest)
+    def read(self, request: ProduceRequest, exchange: Exchange) -> None:
+        raise AssertionError("the frame never ends")
+
+
+def test_a_frame_that_comes_in_single_bytes_takes_no_more_memory() -> None:
+    head = ProduceRequest.api_key.to_bytes(2, "big") + bytes([0, 11, 0, 0, 0, 7, 255, 255, 0])
+
+    async def collect(count: int) -> int:
+        end = Proxy("127.0.0.1:1", [Reads()])._link("", "127.0.0.1", Address("127.0.0.1", 1))
+
+        async def feed(data: bytes) -> None:
+            memory = end.get_buffer(-1)
+            memory[: len(data)] = data
+            end.buffer_updated(len(data))
+            while end._waits:
+                await asyncio.sleep(0)
+
+        await feed((10 * count).to_bytes(4, "big") + head)
+        tracemalloc.start()
+        try:
+            for _ in range(count):
+                await feed(b"\0")
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    assert 100_000 <= asyncio.run(collect(100_000)) < 200_000
 
 
 def test_few_connections_are_accepted_in_one_turn() -> None:
