@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -55,6 +56,27 @@ def both(servers: dict[str, str], talk: Callable[[str], list[bytes]]) -> None:
 
     with ThreadPoolExecutor(len(servers)) as pool:
         list(pool.map(one, servers))
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
+def test_large_frames(broker: KafkaBroker, tmp_path: Path, secure: bool) -> None:
+    """Their bytes are views of collected frames until the client has them."""
+    files = Certificates(tmp_path)
+    sent = [Random(number).randbytes(900_000) for number in range(5)]
+    with Proxy.start(
+        broker.bootstrap_servers, [Tenants("blue")], clients=files.clients if secure else {}
+    ) as proxy:
+        settings = {"bootstrap.servers": proxy.bootstrap_servers, **(files.own if secure else {})}
+        topic = f"large-{secure}"
+        producer = Producer(settings)
+        for value in sent:
+            producer.produce(topic, value)
+        assert producer.flush(PATIENCE) == 0
+        consumer = Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
+        consumer.subscribe([topic])
+        found = consumer.consume(len(sent), PATIENCE)
+        consumer.close()
+    assert [message.value() for message in found] == sent
 
 
 def create(bootstrap: str, *names: str) -> AdminClient:
