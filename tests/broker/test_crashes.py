@@ -23,7 +23,7 @@ from tests.ports import free_port
 from tests.support.waiting import PATIENCE
 
 
-@pytest.mark.parametrize("rounds", [7, pytest.param(20, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("rounds", [4, pytest.param(20, marks=pytest.mark.sweep)])
 def test_killed_again_and_again(tmp_path: Path, rounds: int) -> None:
     Torture(tmp_path, rounds, seed=20).run()
 

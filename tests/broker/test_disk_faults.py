@@ -80,7 +80,7 @@ def run(
     ("fsync", "error"),
     [
         pytest.param("always", errno.EIO, marks=pytest.mark.sweep),
-        ("interval", errno.ENOSPC),
+        pytest.param("interval", errno.ENOSPC, marks=pytest.mark.sweep),
         pytest.param("always", errno.ENOSPC, marks=pytest.mark.sweep),
         pytest.param("interval", errno.EIO, marks=pytest.mark.sweep),
         pytest.param("never", errno.ENOSPC, marks=pytest.mark.sweep),

@@ -312,7 +312,13 @@ def test_a_member_that_is_gone_loses_its_partitions(broker: Broker, stack: ExitS
     assert broker.call(lambda: silent not in broker.groups.find("g").members)
 
 
-@pytest.mark.parametrize("first", [CLASSIC, COOPERATIVE], ids=["range", "cooperative-sticky"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(CLASSIC, id="range", marks=pytest.mark.sweep),
+        pytest.param(COOPERATIVE, id="cooperative-sticky"),
+    ],
+)
 def test_a_group_moves_to_the_other_protocol_and_back(
     broker: Broker, stack: ExitStack, first: dict[str, Any]
 ) -> None:

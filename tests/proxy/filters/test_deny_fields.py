@@ -114,6 +114,7 @@ def test_every_message_version(what: str) -> None:
     assert checked > 100
 
 
+@pytest.mark.sweep
 def test_an_api_is_denied_in_every_version() -> None:
     answered = set()
     for cls, version in versions():
