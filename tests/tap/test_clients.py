@@ -191,6 +191,7 @@ def test_the_capture_says_the_same(conversation: Conversation) -> None:
     replay(capture, package_of(kafka_wire), [recorder, summary])
     assert capture.torn == ""
     assert len(recorder.frames) >= len(conversation.frames)
+    asked: dict[tuple[int, int | None], int] = {}
     for was, found in zip(conversation.frames, recorder.frames, strict=False):
         assert (was.data, was.status, was.api, was.version) == (
             found.data,
@@ -198,8 +199,14 @@ def test_the_capture_says_the_same(conversation: Conversation) -> None:
             found.api,
             found.version,
         )
-        # Times in a capture never decrease, so those of frames that had to wait are a little later.
-        assert abs((was.latency_ns or 0) - (found.latency_ns or 0)) < 100_000_000
+        assert (was.latency_ns is None) == (found.latency_ns is None)
+        if was.is_request:
+            asked[was.connection, was.correlation_id] = was.time_ns
+        elif was.latency_ns is not None and found.latency_ns is not None:
+            # Reported times never decrease, so those of frames that had to wait are a little later. The capture has
+            # the reported times.
+            assert found.latency_ns == was.time_ns - asked[was.connection, was.correlation_id]
+            assert abs(was.latency_ns - found.latency_ns) < 100_000_000
         assert was.message == found.message
     assert summary.all_good
 
