@@ -89,12 +89,16 @@ class Arena:
             self._changed.notify_all()
 
     def wait_for_progress(self, load: Load, steps: int) -> None:
-        """Until a load has got on. Any load that failed ends the wait with its error."""
+        """Until a load has got on by ``steps``. Any load that failed ends the wait with its error."""
+        aim = load.progress + steps
+        self.wait_until(load, lambda: load.progress >= aim)
+
+    def wait_until(self, load: Load, reached: Callable[[], object]) -> None:
+        """Until steps of a load have led to what ``reached`` asks for, or any load failed."""
         with self._changed:
-            aim = load.progress + steps
-            done = self._changed.wait_for(lambda: load.progress >= aim or self.failures, PATIENCE)
+            done = self._changed.wait_for(lambda: reached() or self.failures, PATIENCE)
         assert not self.failures, "\n".join(self.failures)
-        assert done, f"{load.name} is at {load.progress}, not {aim}, after {PATIENCE} s"
+        assert done, f"{load.name} is still at step {load.progress} after {PATIENCE} s"
 
     def connect(self) -> RawClient:
         """A connection, as soon as the broker is up. Raises Stopped."""
