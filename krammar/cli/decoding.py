@@ -12,7 +12,8 @@ from krammar.cli.options import find_packages_here
 from krammar.cli.output import one_line
 
 if TYPE_CHECKING:
-    from krammar.wire.message import Codec, VersionedCodec
+    from krammar.wire.message import Codec
+    from krammar.wire.versioned import VersionedCodec
 
 _INTERNAL = {
     "__consumer_offsets": "kafka_wire.consumer_offsets",

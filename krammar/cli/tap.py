@@ -324,10 +324,7 @@ def _known_apis(protocol: ModuleType, names: tuple[str, ...]) -> tuple[str, ...]
     from krammar.util.diagnostics import meant, most_similar
     from krammar.wire.package import package_of
 
-    known = {
-        info.name.removesuffix("Request").lower(): info.name.removesuffix("Request")
-        for info in package_of(protocol).request_infos()
-    }
+    known = {info.api_name.lower(): info.api_name for info in package_of(protocol).request_infos()}
     for name in names:
         if name.lower() not in known:
             near = meant(known.get(most_similar(name.lower(), known)))

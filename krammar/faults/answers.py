@@ -15,7 +15,7 @@ from typing import Any
 from krammar.faults.errors import FaultError
 from krammar.faults.paths import TopicNames
 from krammar.faults.shape import SELECTED, Container, Place, Shape, error_places
-from krammar.wire.message import kinds_of, named
+from krammar.wire.representation import kinds_of, named
 
 Subject = dict[str, Any]
 

@@ -13,8 +13,8 @@ from uuid import UUID
 from krammar.faults.errors import FaultError, unknown
 from krammar.wire.errors import EncodeError
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Type
-from krammar.wire.message import kinds_of, named
 from krammar.wire.package import Package
+from krammar.wire.representation import kinds_of, named
 
 # Returns the name of a topic by its id, or None.
 TopicNames = Callable[[UUID], "str | None"]

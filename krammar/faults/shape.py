@@ -154,7 +154,7 @@ class Schema:
 
     def name(self, api_key: int) -> str:
         """Return the name of an API, such as ``Produce``."""
-        return self.package.requests[api_key][0].removesuffix("Request")
+        return self.package.requests[api_key].api_name
 
     def names(self) -> dict[str, int]:
         """Return the api keys by the names of APIs."""

@@ -12,8 +12,9 @@ from typing import Any
 from krammar.journal.errors import DesyncDetectedError, FrameError, MessageError
 from krammar.journal.frames import UNREADABLE, Framing, cannot_marshal
 from krammar.wire.errors import WireError
-from krammar.wire.message import Codec, VersionedCodec
+from krammar.wire.message import Codec
 from krammar.wire.primitives import FAILURES
+from krammar.wire.versioned import VersionedCodec
 
 FIXED_CONTENT_TYPE = "application/x-krammar-fixed"
 

@@ -28,7 +28,7 @@ class WorksBeforeLogin:
         key = api >> 16
         if work is default or key in _BEFORE_LOGIN:
             return work
-        return refused_before_login(key, api & 0xFFFF, self._chain.package.requests[key][0])
+        return refused_before_login(key, api & 0xFFFF, self._chain.package.requests[key].name)
 
 
 def refused_before_login(key: int, version: int, name: str) -> Work:

@@ -113,7 +113,7 @@ class Chain:
         if known is None:
             refusal = f"api key {key} v{version} is unknown"
         else:
-            name = self.package.requests[key][0]
+            name = self.package.requests[key].name
             refusal = f"{name} v{version} cannot be read: v{known[0]} to v{known[1]} are known"
         return Work(key, version, refusal=refusal, counts=self.counts)
 
@@ -151,7 +151,7 @@ class Chain:
             rewrite=self._rewrites(key) and version >= TAGGED_ENDPOINTS.get(key, 0),
             has_acks=is_kafka and key == PRODUCE,
             tokens=is_kafka and key == SASL_HANDSHAKE and version == 0,
-            silent=known is not None and known.response is None,
+            silent=known is not None and self.package.responses[key] is None,
             counts=self.counts,
             in_place=any(method.__self__.in_place for _, method in methods),  # type: ignore[attr-defined]
         )

@@ -24,9 +24,7 @@ class ProxyMetrics:
     """
 
     def __init__(self, package: Package, connections: Callable[[], int]) -> None:
-        self._names = {
-            key: found[0].removesuffix("Request") for key, found in package.requests.items()
-        }
+        self._names = {key: found.api_name for key, found in package.requests.items()}
         self.registry = found = Registry.of_table(
             _TABLE,
             {

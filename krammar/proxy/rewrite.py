@@ -83,7 +83,7 @@ def limit_versions(
         if entry.api_key not in known:
             notes.append(f"key {entry.api_key} removed")
             continue
-        name = package.requests[entry.api_key][0].removesuffix("Request")
+        name = package.requests[entry.api_key].api_name
         low, high = known[entry.api_key]
         low, high = max(low, entry.min_version), min(high, entry.max_version)
         if low > high:

@@ -9,9 +9,10 @@ from uuid import UUID
 
 from krammar.tap.frame import Frame
 from krammar.util.printable import escape
-from krammar.wire.message import Struct, kinds_of, named
+from krammar.wire.message import Struct
 from krammar.wire.package import Package
 from krammar.wire.reflection import fields
+from krammar.wire.representation import kinds_of, named
 
 # Fields whose values are shown, and how.
 _SHOWN = {

@@ -136,7 +136,7 @@ class _Budget:
 
     def _member(self, node: Node, value: int) -> str:
         if node.name == "request_api_key" and value in self._package.requests:
-            return f" {self._package.requests[value][0].removesuffix('Request')}"
+            return f" {self._package.requests[value].api_name}"
         if not node.enum:
             return ""
         try:

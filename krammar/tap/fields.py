@@ -78,7 +78,7 @@ def _mask_raw(package: Package, frame: Frame) -> bytes:
     if frame.is_request:
         key = int.from_bytes(frame.data[_PREFIX : _PREFIX + 2], "big", signed=True)
         known = package.requests.get(key)
-        if known is None or known[0].removesuffix("Request") not in SECRETS:
+        if known is None or known.api_name not in SECRETS:
             return frame.data
     return _mask(frame.data, _PREFIX + (8 if frame.is_request else 4), len(frame.data))
 

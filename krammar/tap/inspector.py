@@ -146,7 +146,7 @@ class Inspector:
     def _name(self, frame: Frame) -> None:
         if frame.api_key is not None:
             known = self._package.requests.get(frame.api_key)
-            frame.api = known[0].removesuffix("Request") if known else f"key {frame.api_key}"
+            frame.api = known.api_name if known else f"key {frame.api_key}"
 
     def _expect(self, frame: Frame) -> None:
         """Remember a request, so that its response can be matched."""

@@ -207,7 +207,7 @@ class ServerConnection(_Connection[RequestReceived | InvalidRequest]):
         if cls is None or not isinstance(response, cls):
             raise LocalProtocolError(
                 f"{type(response).__name__} does not answer "
-                f"{self._package.requests[key][0]} (correlation id {correlation_id})"
+                f"{self._package.requests[key].name} (correlation id {correlation_id})"
             )
         header = self._package.get("ResponseHeader")(correlation_id=correlation_id)
         header_version = self._package.header_versions(key, version).response

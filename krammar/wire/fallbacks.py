@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from krammar.wire.message import Codec, VersionedCodec
+from krammar.wire.message import Codec
+from krammar.wire.versioned import VersionedCodec
 
 
 def decode_slowly(cls: Any, data: Any, version: Any, copy: Any) -> Any:

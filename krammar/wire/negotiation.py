@@ -7,8 +7,9 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from krammar.wire.errors import DecodeError, UnsupportedVersionError, WireError
-from krammar.wire.message import Request, kinds_of, named
+from krammar.wire.message import Request
 from krammar.wire.package import Package, package_of
+from krammar.wire.representation import kinds_of, named
 
 # The api key of ApiVersions in Kafka's protocol.
 API_VERSIONS = 18

@@ -1,7 +1,4 @@
-"""The functions of every generated package: lazy imports, registries, and parsing of frames.
-
-It stays one file: every generated package imports it, and each file more costs every program 0.3 ms at its start.
-"""
+"""The functions of every generated package: lazy imports, registries, and parsing of frames."""
 
 from __future__ import annotations
 
@@ -44,19 +41,6 @@ class HeaderVersions(NamedTuple):
     response: int
 
 
-class _Request(NamedTuple):
-    """A request: its class, its response's class, its versions, and the header versions of both."""
-
-    name: str
-    response: str | None
-    low: int
-    high: int
-    flexible_from: int | None
-    routing: str
-    request_headers: _Pairs
-    response_headers: _Pairs
-
-
 class RequestInfo(NamedTuple):
     """A request of a protocol.
 
@@ -75,34 +59,25 @@ class RequestInfo(NamedTuple):
     flexible_from: int | None
     routing: str
 
+    @property
+    def api_name(self) -> str:
+        """The name without ``Request``, such as ``"Metadata"``."""
+        return self.name.removesuffix("Request")
 
-def _request(
-    name: str,
-    response: str | None,
-    low: int,
-    high: int,
-    flexible_from: int | None,
-    routing: str,
-    request_headers: _Pairs = (),
-    response_headers: _Pairs = (),
-) -> _Request:
-    """Return a request. Without header versions, flexible versions have 2 and 1, others 1 and 0 (KIP-482)."""
-    if not request_headers:
-        request_headers, response_headers = ((low, 1),), ((low, 0),)
-        if flexible_from is not None:
-            start = max(low, flexible_from)
-            request_headers += ((start, 2),)
-            response_headers += ((start, 1),)
-    return _Request(
-        name, response, low, high, flexible_from, routing, request_headers, response_headers
-    )
+
+def _header_pairs(low: int, flexible_from: int | None) -> tuple[_Pairs, ...]:
+    """Return the usual header versions of requests and responses: 1 and 0, and 2 and 1 when flexible (KIP-482)."""
+    if flexible_from is None:
+        return ((low, 1),), ((low, 0),)
+    start = max(low, flexible_from)
+    return ((low, 1), (start, 2)), ((low, 0), (start, 1))
 
 
 class Package:
     """The contents of a generated package.
 
-    ``modules`` maps each module to the names that it defines. ``requests`` has for each api key the arguments of
-    ``_request``.
+    ``modules`` maps each module to the names that it defines. ``requests`` has for each api key the names of the
+    request's and the response's class, first, last and first flexible version, routing, and unusual header versions.
     """
 
     def __init__(
@@ -113,7 +88,13 @@ class Package:
         requests: Mapping[int, tuple[Any, ...]],
     ) -> None:
         self.name = name
-        self.requests = {key: _request(*facts) for key, facts in requests.items()}
+        self.requests: dict[int, RequestInfo] = {}
+        self.responses: dict[int, str | None] = {}
+        self._headers: dict[int, tuple[_Pairs, ...]] = {}
+        for key, (request, response, low, high, flexible, routing, *headers) in requests.items():
+            self.requests[key] = RequestInfo(key, request, low, high, flexible, routing)
+            self.responses[key] = response
+            self._headers[key] = tuple(headers) or _header_pairs(low, flexible)
         self._module_of = {
             defined: module for module, inside in modules.items() for defined in inside
         }
@@ -148,14 +129,11 @@ class Package:
 
     def request_infos(self) -> tuple[RequestInfo, ...]:
         """Return the requests of the protocol, ordered by key, without importing their modules."""
-        return tuple(
-            RequestInfo(key, each.name, each.low, each.high, each.flexible_from, each.routing)
-            for key, each in sorted(self.requests.items())
-        )
+        return tuple(self.requests[key] for key in sorted(self.requests))
 
     def versions(self) -> dict[int, tuple[int, int]]:
         """Return the first and the last version of each request by api key, without importing modules."""
-        return {key: (each.low, each.high) for key, each in self.requests.items()}
+        return {key: (each.min_version, each.max_version) for key, each in self.requests.items()}
 
     def layout(self, cls: Any, version: int) -> Any:
         """Return the layout of ``cls`` at ``version``, with all fields, their types and versions.
@@ -166,14 +144,15 @@ class Package:
 
     def request_class(self, api_key: int) -> Any:
         """Return the request class of an api key. Raises UnknownApiKeyError."""
-        return self.get(self._request(api_key)[0])
+        return self.get(self._request(api_key).name)
 
     def response_class(self, api_key: int) -> Any:
         """Return the response class of an api key, or None if there is no response.
 
         Raises UnknownApiKeyError.
         """
-        name = self._request(api_key)[1]
+        self._request(api_key)
+        name = self.responses[api_key]
         return None if name is None else self.get(name)
 
     def header_versions(self, api_key: int, version: int) -> HeaderVersions:
@@ -181,9 +160,10 @@ class Package:
 
         Raises UnknownApiKeyError and UnsupportedVersionError.
         """
-        name, _, low, high, _, _, request, response = self._request(api_key)
+        _, name, low, high, *_ = self._request(api_key)
         if not low <= version <= high:
             raise UnsupportedVersionError(name, version, low, high, api_key=api_key)
+        request, response = self._headers[api_key]
         return HeaderVersions(_pick(request, version), _pick(response, version))
 
     def parse_request(
@@ -223,33 +203,23 @@ class Package:
             )
         key = int.from_bytes(data[:2], "big", signed=True)
         version = int.from_bytes(data[2:4], "big", signed=True)
-        entry = self.requests.get(key)
-        if entry is None:
-            error = self._unknown(key)
+        try:
+            _, name, low, high, *_ = self._request(key)
+        except UnknownApiKeyError as error:
             error.header = self._try_header(data, ((0, 1),), version)
-            raise error
-        name, _, low, high, _, _, headers, _ = entry
+            raise
+        headers, _ = self._headers[key]
         if not low <= version <= high:
-            raise UnsupportedVersionError(
-                name,
-                version,
-                low,
-                high,
-                api_key=key,
-                header=self._try_header(data, headers, version),
-            )
+            header = self._try_header(data, headers, version)
+            raise UnsupportedVersionError(name, version, low, high, api_key=key, header=header)
         explained = explain_limit is None or len(data) <= explain_limit
         try:
             header, pos = _decode(
                 self.get("RequestHeader"), data, 0, _pick(headers, version), explained
             )
         except DecodeError as cause:
-            raise HeaderError(
-                f"{cause} (best guess of the api key: {key}, {name})",
-                api_key=key,
-                path=cause.path,
-                offset=cause.offset,
-            ) from None
+            text = f"{cause} (best guess of the api key: {key}, {name})"
+            raise HeaderError(text, api_key=key, path=cause.path, offset=cause.offset) from None
         cls = self.get(name)
         # Every element has at least one byte, so a short body cannot exceed the limit.
         if max_elements is not None and len(data) - pos > max_elements:
@@ -299,16 +269,13 @@ class Package:
         except DecodeError:
             return None
 
-    def _request(self, api_key: int) -> _Request:
+    def _request(self, api_key: int) -> RequestInfo:
         entry = self.requests.get(api_key)
         if entry is None:
-            raise self._unknown(api_key)
+            raise UnknownApiKeyError(
+                api_key, min(self.requests, default=-1), max(self.requests, default=-1)
+            )
         return entry
-
-    def _unknown(self, api_key: int) -> UnknownApiKeyError:
-        return UnknownApiKeyError(
-            api_key, min(self.requests, default=-1), max(self.requests, default=-1)
-        )
 
 
 def package_of(protocol: ModuleType) -> Package:
@@ -340,16 +307,14 @@ def _body(
 ) -> Any:
     try:
         value, end = _decode(cls, data, pos, version, explained, copy)
+        if end != len(data) and not allow_trailing:
+            raise DecodeError(
+                f"{cls.__name__} v{version}: {len(data) - end} bytes left over at offset {end}",
+                offset=end,
+            )
     except DecodeError as cause:
         cause.header = header
         raise
-    if end != len(data) and not allow_trailing:
-        error = DecodeError(
-            f"{cls.__name__} v{version}: {len(data) - end} bytes left over at offset {end}",
-            offset=end,
-        )
-        error.header = header
-        raise error
     return value
 
 

@@ -3,8 +3,6 @@
 On bad input they raise ``Malformed``, or the errors of ``struct``, ``bytes`` and ``list``, without a position.
 ``krammar.wire.layout`` then walks the same bytes or the same value again and raises the precise error. So
 precise errors cost the hot path nothing.
-
-It stays one file: every generated module imports it, and each file more costs every program 0.3 ms at its start.
 """
 
 from __future__ import annotations
@@ -26,59 +24,34 @@ class Malformed(Exception):
     """Raised inside codecs. Public functions never raise it."""
 
 
-# The exceptions that codecs raise for bytes or values that their layout does not allow.
-FAILURES = (
-    Malformed,
-    error,
-    IndexError,
-    ValueError,  # UnicodeError is one of them
-    TypeError,
-    AttributeError,
-    KeyError,
-    OverflowError,
-)
+# The exceptions that codecs raise for bytes or values that their layout does not allow; a UnicodeError is a ValueError.
+FAILURES = Malformed, error, LookupError, ValueError, OverflowError, TypeError, AttributeError
 
 
-class _UnpackTable(dict[int, Callable[..., tuple[Any, ...]]]):
-    """``table[n](buffer, offset)`` reads n big-endian values of one type.
+class _Table(dict[int, Callable[..., Any]]):
+    """``UNPACK["i"][n](buffer, offset)`` reads n big-endian values of one type; ``PACK["i"][n](*values)`` writes them.
 
     The formats of short arrays are cached: an array of three takes 60 ns, and 240 ns with a format string
     that each call builds.
     """
 
-    __slots__ = ("code",)
+    __slots__ = ("code", "method")
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, method: str) -> None:
         super().__init__()
-        self.code = code
+        self.code, self.method = code, method
 
-    def __missing__(self, n: int) -> Callable[..., tuple[Any, ...]]:
+    def __missing__(self, n: int) -> Callable[..., Any]:
         if n < 0:
             raise Malformed
-        unpack = Struct(f">{n}{self.code}").unpack_from
+        function: Callable[..., Any] = getattr(Struct(f">{n}{self.code}"), self.method)
         if n <= 256:
-            self[n] = unpack
-        return unpack
+            self[n] = function
+        return function
 
 
-class _PackTable(dict[int, Callable[..., bytes]]):
-    """``table[n](*values)`` writes n big-endian values of one type."""
-
-    __slots__ = ("code",)
-
-    def __init__(self, code: str) -> None:
-        super().__init__()
-        self.code = code
-
-    def __missing__(self, n: int) -> Callable[..., bytes]:
-        pack = Struct(f">{n}{self.code}").pack
-        if n <= 256:
-            self[n] = pack
-        return pack
-
-
-UNPACK = {code: _UnpackTable(code) for code in "?bBhiqHId"}
-PACK = {code: _PackTable(code) for code in "?bBhiqHId"}
+UNPACK = {code: _Table(code, "unpack_from") for code in "?bBhiqHId"}
+PACK = {code: _Table(code, "pack") for code in "?bBhiqHId"}
 
 
 @cache
@@ -140,6 +113,10 @@ def encode_uvarint(value: int) -> bytes:
     """Unsigned base-128 of 0 to 2**32 - 1."""
     if not 0 <= value <= 0xFFFFFFFF:
         raise Malformed
+    return _base128(value)
+
+
+def _base128(value: int) -> bytes:
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -198,13 +175,18 @@ def count(buf: bytes, pos: int, first: int) -> tuple[int, int]:
     return value, pos
 
 
+def zigzag(buf: bytes, pos: int, first: int) -> tuple[int, int]:
+    """Read the rest of a zig-zag varint of 32 bits. ``first`` is its first byte, at ``pos - 1``."""
+    value, pos = uvarint(buf, pos, first)
+    return (value >> 1) ^ -(value & 1), pos
+
+
 def varint(buf: bytes, pos: int) -> tuple[int, int]:
     """Read a zig-zag varint of 32 bits. Returns the value and the position after it."""
     first = buf[pos]
     if first < 128:
         return (first >> 1) ^ -(first & 1), pos + 1
-    value, pos = uvarint(buf, pos + 1, first)
-    return (value >> 1) ^ -(value & 1), pos
+    return zigzag(buf, pos + 1, first)
 
 
 def varlong(buf: bytes, pos: int) -> tuple[int, int]:
@@ -235,13 +217,7 @@ def encode_varlong(value: int) -> bytes:
     """Encode a 64-bit integer as a zig-zag varint."""
     if not -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
         raise Malformed
-    zigzag = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while zigzag > 127:
-        out.append(zigzag & 127 | 128)
-        zigzag >>= 7
-    out.append(zigzag)
-    return bytes(out)
+    return _base128((value << 1) ^ (value >> 63))
 
 
 # UUID() takes 1.2 µs to check and convert its many kinds of arguments. Setting its two slots takes 0.3 µs;
@@ -279,14 +255,6 @@ def as_list(value: Any) -> list[Any] | tuple[Any, ...]:
     if isinstance(value, (list, tuple)) and cls.__iter__ in _ITERS and cls.__len__ in _LENS:
         return value
     raise Malformed
-
-
-def list_fault(value: object, shown: str) -> str:
-    """Return why ``as_list`` refuses a value. ``shown`` is the name of the value in the message."""
-    if isinstance(value, (list, tuple)):
-        name = type(value).__name__
-        return f"needs a list; {name} has an __iter__ or __len__ of its own (pass a copy: list(…))"
-    return f"needs a list, not {shown}"
 
 
 _ITERS = (list.__iter__, tuple.__iter__)
@@ -364,9 +332,3 @@ def write_tags(
         parts.append(UVARINT[tag])
         parts.append(UVARINT[len(data)])
         parts.append(data)
-
-
-def zigzag(buf: bytes, pos: int, first: int) -> tuple[int, int]:
-    """Read the rest of a zig-zag varint of 32 bits. ``first`` is its first byte, at ``pos - 1``."""
-    value, pos = uvarint(buf, pos, first)
-    return (value >> 1) ^ -(value & 1), pos

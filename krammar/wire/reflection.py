@@ -18,7 +18,8 @@ from itertools import count, pairwise
 from typing import Any
 
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Sized, Text, Type, Versioned
-from krammar.wire.message import Codec, Struct, named
+from krammar.wire.message import Codec, Struct
+from krammar.wire.representation import named
 from krammar.wire.tables import FieldForms, StructTable, table_of
 
 # What generated docstrings say about versions, tags and defaults, at their end.

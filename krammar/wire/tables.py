@@ -128,7 +128,7 @@ class StructTable:
 
     @cached_property
     def kinds(self) -> dict[str, str]:
-        """The types that a JSON value does not show, as ``krammar.wire.message.kinds_of`` returns them."""
+        """The types that a JSON value does not show, as ``krammar.wire.representation.kinds_of`` returns them."""
         found = {item.name: _kind(next(filter(None, item.forms.values()))) for item in self.fields}
         return {name: kind for name, kind in found.items() if kind}
 

@@ -12,7 +12,8 @@ import jsonschema
 import kafka_wire
 import pytest
 
-from krammar.wire.message import Struct, kinds_of, named
+from krammar.wire.message import Struct
+from krammar.wire.representation import kinds_of, named
 from tests.compiler.conftest import write_files
 from tests.compiler.support import gen
 

@@ -12,8 +12,8 @@ from krammar.faults import Faults
 from krammar.faults.action import Occasion
 from krammar.proxy import Close, Connection, Exchange
 from krammar.wire.layout import Array, Layout, Nested
-from krammar.wire.message import kinds_of, named
 from krammar.wire.package import package_of
+from krammar.wire.representation import kinds_of, named
 
 PACKAGE = package_of(kafka_wire)
 

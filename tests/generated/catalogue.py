@@ -11,7 +11,8 @@ import kafka_wire
 import wafka_wire
 
 from krammar.wire.layout import Layout
-from krammar.wire.message import Codec, Request, Response, VersionedCodec
+from krammar.wire.message import Codec, Request, Response
+from krammar.wire.versioned import VersionedCodec
 
 PACKAGES = (kafka_wire, wafka_wire)
 

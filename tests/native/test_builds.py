@@ -19,7 +19,8 @@ from uuid import UUID
 import pytest
 
 from krammar.wire.errors import EncodeError, WireError
-from krammar.wire.message import Codec, Request, Response, Struct, VersionedCodec
+from krammar.wire.message import Codec, Request, Response, Struct
+from krammar.wire.versioned import VersionedCodec
 from tests.generated.catalogue import Message
 from tests.generated.mutations import mutations
 from tests.generated.strategies import STYLES

@@ -25,7 +25,7 @@ from kafka_wire import (
 
 from krammar.proxy import Exchange, Filter, Proxy, ProxyError, addresses, on
 from krammar.proxy.heads import has_no_endpoints
-from krammar.wire.message import kinds_of, named
+from krammar.wire.representation import kinds_of, named
 from tests.proxy.support import Client, address, answering, echo
 from tests.support.frames import framed, read_exactly, read_frame
 from tests.support.waiting import PATIENCE

@@ -16,8 +16,8 @@ from kafka_wire import (
 
 from krammar.proxy.rewrite import ENDPOINTS, endpoints, limit_versions, may_change
 from krammar.wire.layout import Array, Layout, Nested
-from krammar.wire.message import kinds_of, named
 from krammar.wire.package import package_of
+from krammar.wire.representation import kinds_of, named
 
 PACKAGE = package_of(kafka_wire)
 

@@ -224,7 +224,7 @@ def test_secrets_of_damaged_frames_are_masked(frame: Frame, cut: int) -> None:
 
 
 def test_the_names_of_secrets_exist() -> None:
-    names = {info.name.removesuffix("Request"): info.key for info in PACKAGE.request_infos()}
+    names = {info.api_name: info.key for info in PACKAGE.request_infos()}
     assert SECRETS
     for api, fields in SECRETS.items():
         classes = (PACKAGE.request_class(names[api]), PACKAGE.response_class(names[api]))

@@ -14,8 +14,8 @@ from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError, CloseConnection
 from krammar.broker.session import ANONYMOUS, Session
-from krammar.wire.message import kinds_of, named
 from krammar.wire.reflection import fields
+from krammar.wire.representation import kinds_of, named
 
 # The maximum number of entries of a request that get a response each.
 MOST_ENTRIES = 1000

@@ -279,6 +279,7 @@ _RUNTIME = {
         "write_string",
         "write_unknown_tags",
     ),
+    "versioned": ("VersionedCodec", "decode_inside"),
 }
 
 

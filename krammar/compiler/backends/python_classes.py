@@ -156,7 +156,9 @@ def mentioned_structs(item: StructItem) -> Iterator[ir.Struct]:
 
 
 # Names that generated modules import, without the underscore.
-_TAKEN = frozenset({"Any", "ClassVar", "IntEnum", "Iterable", "Malformed", "PackGroup", "Struct"})
+_TAKEN = frozenset(
+    ("Any", "ClassVar", "IntEnum", "Iterable", "Malformed", "PackGroup", "Struct", "VersionedCodec")
+)
 
 
 _VARIABLES = re.compile(r"(?<![.\w])[a-z]+\b")

@@ -29,7 +29,8 @@ from krammar.util.extras import require
 from krammar.util.load import LoadError, load
 from krammar.wire.batches import Record, read_batches
 from krammar.wire.errors import WireError
-from krammar.wire.message import Codec, VersionedCodec
+from krammar.wire.message import Codec
+from krammar.wire.versioned import VersionedCodec
 
 # Invalid records that a response names, and characters of each error.
 _MOST = 1_000

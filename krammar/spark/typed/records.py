@@ -24,7 +24,8 @@ from krammar.spark.typed.columns import Decoder
 from krammar.util.diagnostics import did_you_mean
 from krammar.wire.classes import decode_as, key_class
 from krammar.wire.errors import DecodeError
-from krammar.wire.message import Codec, VersionedCodec
+from krammar.wire.message import Codec
+from krammar.wire.versioned import VersionedCodec
 
 # The fields to decode, of keys and values; None means all.
 Fields = Collection[str] | None

@@ -38,7 +38,8 @@ from krammar.wire.layout import (
     VarInteger,
     Versioned,
 )
-from krammar.wire.message import Codec, Struct, named
+from krammar.wire.message import Codec, Struct
+from krammar.wire.representation import named
 
 Convert = Callable[[Any], Any]
 

@@ -11,7 +11,7 @@ from krammar.wire.errors import UnsupportedVersionError
 from krammar.wire.layout.reader import Reader
 from krammar.wire.layout.scalars import Type
 from krammar.wire.layout.writer import LENGTH_SIZES, Writer, value_text
-from krammar.wire.primitives import MAX_ZERO_WIDTH, Malformed, as_list, list_fault
+from krammar.wire.primitives import MAX_ZERO_WIDTH, Malformed, as_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +214,11 @@ class Sized(Type):
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise writer.error(f"needs bytes, not {value_text(value)}")
         writer.out += bytes(value)
+
+
+def list_fault(value: object, shown: str) -> str:
+    """Return why ``as_list`` refuses a value. ``shown`` is the name of the value in the message."""
+    if isinstance(value, (list, tuple)):
+        name = type(value).__name__
+        return f"needs a list; {name} has an __iter__ or __len__ of its own (pass a copy: list(…))"
+    return f"needs a list, not {shown}"

@@ -21,7 +21,7 @@ from krammar.proxy.filters.tenant_fields import ENTITIES, PATTERNS, TEXTS
 from krammar.proxy.filters.tenants import Tenants
 from krammar.proxy.running import Settled, run_request, run_response
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
-from krammar.wire.message import kinds_of, named
+from krammar.wire.representation import kinds_of, named
 
 OWN, OTHER = UUID(int=0x0123456789), UUID(int=0x9876543210)
 NAMES = {OWN: "blue.orders", OTHER: "red.orders"}

@@ -16,7 +16,7 @@ from krammar.proxy.running import Settled, run_request, run_response
 from krammar.wire.errors import WireError
 from krammar.wire.framing import PREFIX
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
-from krammar.wire.message import kinds_of, named
+from krammar.wire.representation import kinds_of, named
 
 OWN, OTHER = UUID(int=7), UUID(int=8)
 REQUESTS: list[tuple[Any, int]] = [

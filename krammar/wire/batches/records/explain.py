@@ -10,7 +10,8 @@ from typing import Any
 
 from krammar.wire.batches.records.model import INT32_MAX, INT64_MAX, INT64_MIN, Record
 from krammar.wire.errors import DecodeError, EncodeError
-from krammar.wire.primitives import Malformed, as_bytes, as_list, list_fault, varint, varlong
+from krammar.wire.layout.types import list_fault
+from krammar.wire.primitives import Malformed, as_bytes, as_list, varint, varlong
 
 # A check only searches the first records and headers for an error, 1 to 3 µs each: a broker has other clients.
 EXPLAINED = 20_000
