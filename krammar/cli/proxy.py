@@ -168,12 +168,10 @@ def _on_hangup(reload: Callable[[], object]) -> None:
 
 async def _serve(server: Proxy, stop: asyncio.Event) -> None:
     """Serve in this process."""
-    from krammar.util.garbage import exempt_all
-    from krammar.util.malloc import RetainedMemory
+    from krammar.util.server_memory import prepare_memory
 
     await server.serve()
-    exempt_all()
-    RetainedMemory().trim_when_quiet()
+    prepare_memory()
     _on_hangup(server.reload)
     _announce(server.addresses, server.metrics_address)
     await stop.wait()
@@ -196,13 +194,11 @@ async def _work(server: Proxy, worker: Worker, stop: asyncio.Event) -> None:
     """Serve as one of several workers."""
     from krammar.proxy import ProxyError
     from krammar.proxy.addresses import ListenError
-    from krammar.util.garbage import exempt_all
-    from krammar.util.malloc import RetainedMemory
+    from krammar.util.server_memory import prepare_memory
 
     _on_hangup(server.reload)
     await server.serve()
-    exempt_all()
-    RetainedMemory().trim_when_quiet()
+    prepare_memory()
     metrics = server.metrics
     try:
         await worker.start(

@@ -16,9 +16,9 @@ from krammar import __version__
 from krammar.broker.broker import Broker
 from krammar.broker.errors import BrokerError
 from krammar.util.event_loop import new_event_loop
-from krammar.util.garbage import exempt_all
 from krammar.util.logs import TextFormatter
 from krammar.util.malloc import RetainedMemory
+from krammar.util.server_memory import prepare_memory
 from krammar.util.sockets import why
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ def run(
         BrokerError, ConfigError: the broker cannot start.
     """
     config = broker.config
-    memory = RetainedMemory()
-    memory.trim()
+    RetainedMemory().trim()
     _allow_open_files()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter or TextFormatter())
@@ -83,8 +82,7 @@ def run(
             if control is not None:
                 write((await _control(broker, control, stack)).line)
             write(f"ready after {(time.perf_counter() - started) * 1000:.0f} ms")
-            exempt_all()
-            memory.trim_when_quiet()
+            prepare_memory()
             await stop.wait()
             write("stopping")
         write("stopped: logs are closed")

@@ -102,4 +102,5 @@ def may_change(package: Package, api_key: int | None) -> bool:
     """Return whether responses with this key may be changed; only those of Kafka's protocol are."""
     if api_key != API_VERSIONS and api_key not in ENDPOINTS:
         return False
-    return package.requests.get(METADATA, ("",))[0] == "MetadataRequest"
+    metadata = package.requests.get(METADATA)
+    return metadata is not None and metadata.name == "MetadataRequest"

@@ -152,9 +152,8 @@ class Inspector:
         """Remember a request, so that its response can be matched."""
         if frame.api_key is None or frame.version is None or frame.correlation_id is None:
             return
-        known = self._package.requests.get(frame.api_key)
-        if known is not None and known[1] is None:
-            return  # it has no response
+        if self._package.responses.get(frame.api_key, "") is None:
+            return  # requests of this api have no response
         silent = frame.api_key == PRODUCE and (frame.message is None or frame.message.acks == 0)
         frame.is_answered = not silent
         self._waiting.append(

@@ -23,9 +23,8 @@ from krammar.tap.observer import Observer
 from krammar.tap.proxy import Route, Tap
 from krammar.tap.server import PageServer
 from krammar.tap.summary import Summary
-from krammar.util.garbage import exempt_all
 from krammar.util.http_control import HttpControl
-from krammar.util.malloc import RetainedMemory
+from krammar.util.server_memory import prepare_memory
 from krammar.wire.package import package_of
 
 Write = Callable[[str], None]
@@ -142,8 +141,7 @@ def run_live(
             writer.start()
         for route in listening:
             output.err(f"listening on {route.listen} for {route.upstream}")
-        exempt_all()
-        RetainedMemory().trim_when_quiet()
+        prepare_memory()
 
     async def run() -> str:
         tap = Tap(

@@ -407,14 +407,14 @@ def test_a_black_hole_swallows_what_follows() -> None:
     assert Talk(faults).request(exchange(HeartbeatRequest(), 4)) is None
 
 
-@pytest.mark.parametrize("key", [key for key, known in PACKAGE.requests.items() if known[1]])
+@pytest.mark.parametrize("key", [key for key, response in PACKAGE.responses.items() if response])
 def test_every_message_with_an_error_code_can_be_answered(key: int) -> None:
     """A request that names something of everything is refused, in every version."""
-    name, answer, low, high, *_ = PACKAGE.requests[key]
-    assert answer and low <= high
-    for version in range(low, high + 1):
+    info, answer = PACKAGE.requests[key], PACKAGE.responses[key]
+    assert answer and info.min_version <= info.max_version
+    for version in range(info.min_version, info.max_version + 1):
         faults, talk = engine()
-        api = name.removesuffix("Request")
+        api = info.api_name
         places = error_places(faults.schema.shape(PACKAGE.get(answer), version))
         rule = faults.on(api, versions=version)
         if not places:
@@ -424,7 +424,7 @@ def test_every_message_with_an_error_code_can_be_answered(key: int) -> None:
         for place in places:
             faults.clear()
             faults.on(api, versions=version).answer("UNKNOWN_SERVER_ERROR", at=str(place))
-            cls = PACKAGE.get(name)
+            cls = PACKAGE.get(info.name)
             one = exchange(filled(cls, PACKAGE.layout(cls, version)), version)
             verdict = talk.request(one)
             if verdict is not None and verdict.outcome is not None:
