@@ -105,7 +105,7 @@ bench: native ## Measure against other libraries and brokers; writes docs/benchm
 	$(BIN)/python -m tests.bench.native
 
 interop: setup ## Test broker and Spark with Apache Kafka, its tools, Spark's connector, kafkajs and applications (Maven, Node, Go)
-	$(BIN)/python -m pytest tests/interop
+	$(BIN)/python -m pytest --timeout 3600 tests/interop
 
 spark-versions: setup ## Run Spark's tests with PySpark 4.1 and 4.2
 	$(BIN)/python -m tests.spark.versions

@@ -28,6 +28,8 @@ def test_passes():
 # As in pyproject.toml.
 INI = "[pytest]\naddopts = -m 'not sweep'\nmarkers = sweep\n"
 MARKED = "import pytest\n\npytestmark = pytest.mark.sweep\n" + ONCE
+# Ends only with the process, as a call of a C library that waits for a lock.
+HANGS_ONCE = ONCE.replace("raise AssertionError", "import time; time.sleep(60)")
 ALWAYS = "\ndef test_always_fails():\n    raise AssertionError\n"
 
 
@@ -45,10 +47,21 @@ ALWAYS = "\ndef test_always_fails():\n    raise AssertionError\n"
 def test_failed_tests_run_again_only_as_far_as_allowed(
     source: str, allowed: str, code: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    test = tmp_path / "test_it.py"
-    test.write_text(source)
-    env = {**os.environ, "RETRY_FAILED": allowed}
-    (tmp_path / "pytest.ini").write_text(INI)
-    arguments = [f"--rootdir={tmp_path}", "-m", "", str(test)]
-    assert run(sys.executable, arguments, tmp_path / "cache", env=env, root=tmp_path) == code
+    assert outcome(tmp_path, source, allowed) == code
     assert ("Passed only at the second run" in capfd.readouterr().out) == (code == 0)
+
+
+def test_a_test_that_hangs_runs_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    options = ["-n1", "--timeout=2", "--timeout-method=thread"]
+    assert outcome(tmp_path, HANGS_ONCE, "1", *options) == 0
+    assert "Passed only at the second run" in capfd.readouterr().out
+
+
+def outcome(folder: Path, source: str, allowed: str, *options: str) -> int:
+    """Run a file of tests in a project of its own, and return the exit code."""
+    test = folder / "test_it.py"
+    test.write_text(source)
+    (folder / "pytest.ini").write_text(INI)
+    env = {**os.environ, "RETRY_FAILED": allowed}
+    arguments = [f"--rootdir={folder}", *options, "-m", "", str(test)]
+    return run(sys.executable, arguments, folder / "cache", env=env, root=folder)

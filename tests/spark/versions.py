@@ -21,7 +21,7 @@ from tests.spark.sessions import MODE
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("4.1.*", "4.2.*")
 # Packages of the development group that the tests import beside krammar and PySpark.
-NEEDED = ("confluent-kafka", "hypothesis", "pytest", "pytest-xdist")
+NEEDED = ("confluent-kafka", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
 FOR_CONNECT = ("pandas",)
 # Packages that an earlier run has installed.
 NOT_NEEDED = ("grpcio", "numpy", "pandas")
