@@ -92,7 +92,7 @@ def _to_plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return int(value)
-    return to_dict(value) if hasattr(value, "_fields") else value
+    return value.to_dict() if hasattr(value, "_fields") else value
 
 
 def _from_plain(value: Any, kind: str | None, cls: type[Any], path: str) -> Any:
