@@ -147,10 +147,7 @@ class Package:
         return self.get(self._request(api_key).name)
 
     def response_class(self, api_key: int) -> Any:
-        """Return the response class of an api key, or None if there is no response.
-
-        Raises UnknownApiKeyError.
-        """
+        """Return the class of the response to an api key, or None. Raises UnknownApiKeyError."""
         self._request(api_key)
         name = self.responses[api_key]
         return None if name is None else self.get(name)
@@ -160,7 +157,7 @@ class Package:
 
         Raises UnknownApiKeyError and UnsupportedVersionError.
         """
-        _, name, low, high, *_ = self._request(api_key)
+        _, name, low, high, _, _ = self._request(api_key)
         if not low <= version <= high:
             raise UnsupportedVersionError(name, version, low, high, api_key=api_key)
         request, response = self._headers[api_key]
@@ -203,11 +200,10 @@ class Package:
             )
         key = int.from_bytes(data[:2], "big", signed=True)
         version = int.from_bytes(data[2:4], "big", signed=True)
-        try:
-            _, name, low, high, *_ = self._request(key)
-        except UnknownApiKeyError as error:
-            error.header = self._try_header(data, ((0, 1),), version)
-            raise
+        info = self.requests.get(key)
+        if info is None:
+            raise self._unknown(key, self._try_header(data, ((0, 1),), version))
+        _, name, low, high, _, _ = info
         headers, _ = self._headers[key]
         if not low <= version <= high:
             header = self._try_header(data, headers, version)
@@ -270,12 +266,16 @@ class Package:
             return None
 
     def _request(self, api_key: int) -> RequestInfo:
-        entry = self.requests.get(api_key)
-        if entry is None:
-            raise UnknownApiKeyError(
-                api_key, min(self.requests, default=-1), max(self.requests, default=-1)
-            )
-        return entry
+        if api_key not in self.requests:
+            raise self._unknown(api_key)
+        return self.requests[api_key]
+
+    def _unknown(self, key: int, header: Any = None) -> UnknownApiKeyError:
+        error = UnknownApiKeyError(
+            key, min(self.requests, default=-1), max(self.requests, default=-1)
+        )
+        error.header = header
+        return error
 
 
 def package_of(protocol: ModuleType) -> Package:
