@@ -113,10 +113,6 @@ def encode_uvarint(value: int) -> bytes:
     """Unsigned base-128 of 0 to 2**32 - 1."""
     if not 0 <= value <= 0xFFFFFFFF:
         raise Malformed
-    return _base128(value)
-
-
-def _base128(value: int) -> bytes:
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -217,7 +213,13 @@ def encode_varlong(value: int) -> bytes:
     """Encode a 64-bit integer as a zig-zag varint."""
     if not -0x8000000000000000 <= value <= 0x7FFFFFFFFFFFFFFF:
         raise Malformed
-    return _base128((value << 1) ^ (value >> 63))
+    zigzagged = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while zigzagged > 127:
+        out.append(zigzagged & 127 | 128)
+        zigzagged >>= 7
+    out.append(zigzagged)
+    return bytes(out)
 
 
 # UUID() takes 1.2 µs to check and convert its many kinds of arguments. Setting its two slots takes 0.3 µs;
