@@ -24,8 +24,17 @@ class Malformed(Exception):
     """Raised inside codecs. Public functions never raise it."""
 
 
-# The exceptions that codecs raise for bytes or values that their layout does not allow; a UnicodeError is a ValueError.
-FAILURES = Malformed, error, LookupError, ValueError, OverflowError, TypeError, AttributeError
+# What codecs raise for bytes or values that their layout does not allow. Compiled modules expect a tuple of eight.
+FAILURES = (
+    Malformed,
+    error,
+    IndexError,
+    KeyError,
+    ValueError,
+    OverflowError,
+    TypeError,
+    AttributeError,
+)
 
 
 class _Table(dict[int, Callable[..., Any]]):
@@ -248,8 +257,7 @@ def decode_uuid(raw: bytes) -> UUID:
 def as_list(value: Any) -> list[Any] | tuple[Any, ...]:
     """Return the value of an array field. Raises Malformed unless it is a list or a tuple.
 
-    A subclass with its own ``__iter__`` or ``__len__`` is refused, because the count that is written could differ
-    from the number of elements.
+    A subclass with its own ``__iter__`` or ``__len__`` is refused: the count that is written could be wrong.
     """
     cls = type(value)
     if cls is list or cls is tuple:
@@ -259,8 +267,7 @@ def as_list(value: Any) -> list[Any] | tuple[Any, ...]:
     raise Malformed
 
 
-_ITERS = (list.__iter__, tuple.__iter__)
-_LENS = (list.__len__, tuple.__len__)
+_ITERS, _LENS = (list.__iter__, tuple.__iter__), (list.__len__, tuple.__len__)
 
 
 def as_bytes(value: Any) -> Any:
@@ -273,12 +280,9 @@ def as_bytes(value: Any) -> Any:
 
 
 def read_unknown_tags(value: Any, buf: bytes, pos: int, n: int) -> int:
-    """Read the tagged fields of a struct that knows none into ``_unknown_tags``.
+    """Read the tagged fields of a struct that knows none into ``_unknown_tags``. Returns the position after them.
 
-    Args:
-        n: their number, or the first byte of a longer varint.
-
-    Returns the position after them.
+    ``n`` is their number, or the first byte of a longer varint.
     """
     if n > 127:
         n, pos = uvarint(buf, pos, n)
