@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from typing import cast
 
 from krammar.proxy.heads import Data, Pieces
@@ -17,6 +19,8 @@ SMALL_FRAME = 65_536
 # seconds than LONG has many elements: it is encoded in the thread.
 ONE_TURN = 256 * 1024
 LONG = 0.01
+# The descriptors of sockets are not those of files on Windows.
+_WRITES_SOCKETS = os.name == "posix"
 # Bytes that one read can return while connections wait for their turn, because each that waits keeps them.
 _LITTLE = 16 * 1024
 
@@ -34,6 +38,8 @@ class End(asyncio.BufferedProtocol):
         self.shared = shared
         self.transport: asyncio.Transport | None = None
         self.ended = False
+        self._socket = -1  # its descriptor, if bytes can be written without the transport
+        self._turns = shared.turns
         self._memory = shared.memory
         self._view = memoryview(shared.memory)
         self._rest: Data = b""  # bytes that wait for the rest of a head, or for a filter
@@ -51,6 +57,8 @@ class End(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
+        if _WRITES_SOCKETS and transport.get_extra_info("ssl_object") is None:
+            self._socket = transport.get_extra_info("socket").fileno()
         if self._holds and self._is_open:
             self.transport.pause_reading()
 
@@ -58,20 +66,22 @@ class End(asyncio.BufferedProtocol):
         begin = len(self._rest)
         if begin:
             self._view[:begin] = self._rest
-        elif self.shared.turns.until:
+        elif self._turns.until:
             return self._view
-        return (
-            self._view[begin:] if self.shared.turns.until else self._view[begin : begin + _LITTLE]
-        )
+        return self._view[begin:] if self._turns.until else self._view[begin : begin + _LITTLE]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._rest:
             nbytes += len(self._rest)
             self._rest = b""
-        if self.shared.closed:
+        shared = self.shared
+        if shared.closed:
             return
-        if self.shared.has_time():
-            self._arrived(nbytes)
+        if time.monotonic() < self._turns.until or shared.has_time():
+            if self._need or shared.watches:
+                self._arrived(nbytes)
+            else:
+                self._scan(0, nbytes)
         else:
             self._rest = copy_of(self._memory, 0, nbytes)
             self._wait_for_turn()
@@ -80,7 +90,7 @@ class End(asyncio.BufferedProtocol):
         """Process the first bytes of the memory of all connections."""
         start = 0
         if not self._need or (start := self._add_to_collected(nbytes)):
-            self._scan(self._memory, start, nbytes)
+            self._scan(start, nbytes)
         if self.shared.watches:
             self._show(self._view[: nbytes - len(self._rest)])
 
@@ -112,8 +122,8 @@ class End(asyncio.BufferedProtocol):
 
     # -- frames
 
-    def _scan(self, data: Data, start: int, size: int) -> None:
-        """Pass on or collect the bytes from ``start`` to ``size``, which end before the next call.
+    def _scan(self, start: int, size: int) -> None:
+        """Pass on or collect the bytes of the memory from ``start`` to ``size``, which end before the next call.
 
         The first ``_left`` of them belong to a frame that passes.
         """
@@ -123,7 +133,7 @@ class End(asyncio.BufferedProtocol):
         """Process the frame that was collected."""
         raise NotImplementedError
 
-    def _finish_scan(self, data: Data, start: int, position: int, size: int) -> None:
+    def _finish_scan(self, start: int, position: int, size: int) -> None:
         """Pass on all bytes before ``position``, and remember the rest.
 
         Args:
@@ -133,37 +143,38 @@ class End(asyncio.BufferedProtocol):
             self._left = position - size
             position = size
         elif position < size:
-            self._rest = data[position:size]
-        self._pass(data, start, position)
+            self._rest = self._memory[position:size]
+        self._pass(start, position)
 
-    def _pass(self, data: Data, start: int, position: int) -> None:
+    def _pass(self, start: int, position: int) -> None:
+        """Pass on the bytes of the memory from ``start`` to ``position``, after the parts before them."""
         if self._parts:  # one write costs less than several
-            if position > start:
-                self._parts.append(data[start:position])
-            passed: Data = b"".join(self._parts)
+            self._parts.append(self._view[start:position])
+            passed = b"".join(self._parts)
             self._parts.clear()
+            if self._task is None:
+                self.peer.write(passed)
+            else:
+                self._wait_with(passed)
         elif position > start:
-            passed = data[start:position]
-        else:
-            return
-        if self._task is None:
-            self.peer.write(passed)
-        else:
-            self._wait_with(passed)
+            if self._task is None:
+                self.peer.write_from(self._view[start:position])
+            else:
+                self._wait_with(bytes(self._view[start:position]))
 
     def _wait_with(self, passed: Data) -> None:
         """Pass on bytes later, because a filter waits."""
         raise NotImplementedError
 
-    def _collect(self, data: Data, position: int, size: int, end: int) -> bytes | None:
+    def _collect(self, position: int, size: int, end: int) -> bytes | None:
         """Return the frame from ``position`` to ``end``, or None if it begins to be collected.
 
         Args:
             size: the end of the bytes that have arrived.
         """
         if size >= end:
-            return copy_of(data, position, end)
-        self._collected.append(bytearray(memoryview(data)[position:size]))
+            return copy_of(self._memory, position, end)
+        self._collected.append(bytearray(self._view[position:size]))
         self._held, self._need = size - position, end - size
         return None
 
@@ -257,6 +268,21 @@ class End(asyncio.BufferedProtocol):
         transport = self.transport
         if transport is not None and not transport.is_closing():
             transport.write(data)
+
+    def write_from(self, view: memoryview) -> None:
+        """Write bytes of memory that changes after this call."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if self._socket >= 0 and not transport.get_write_buffer_size():
+            try:
+                written = os.write(self._socket, view)
+            except OSError:  # of the connection: the transport meets it, too
+                written = 0
+            if written == len(view):
+                return
+            view = view[written:]
+        transport.write(bytes(view))
 
     def write_pieces(self, pieces: Pieces) -> None:
         """Write pieces of memory that does not change."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 
-from krammar.proxy.rewrite import TAGGED_ENDPOINTS
 from krammar.wire.framing import PREFIX
 
 # The length, api key with version, and correlation id of a request; length and correlation id of a response.
@@ -23,7 +22,9 @@ _CLIENT_ID = 14
 _TRANSACTIONAL = 3
 _FLEXIBLE = 9
 
+_ACKS = struct.Struct(">h")
 _LARGEST_PORT = 65_535
+_PORT = struct.Struct(">i")
 
 Data = bytes | bytearray
 Pieces = list[bytes | bytearray | memoryview]
@@ -81,7 +82,7 @@ def acks(data: Data, begin: int, end: int, version: int) -> int:
         position += 2 + max(size, 0)
     if end < position + 2:
         raise Incomplete
-    return int.from_bytes(data[position : position + 2], "big", signed=True)
+    return int(_ACKS.unpack_from(data, position)[0])
 
 
 def _after_transactional_id(data: Data, position: int, end: int) -> int:
@@ -108,10 +109,10 @@ def _varint(data: Data, position: int, end: int) -> tuple[int, int]:
     raise Incomplete
 
 
-def has_no_endpoints(api_key: int, data: Data, begin: int, end: int) -> bool:
-    """Return whether a response to Produce or Fetch certainly names no broker, without decoding it.
+def has_no_endpoints(data: Data, begin: int, end: int) -> bool:
+    """Return whether a response certainly has no node endpoints at its end, without decoding it.
 
-    Node endpoints are a tagged field at the end of these responses. The last one ends with its port, a rack and a byte
+    Responses to Produce and Fetch have them in a tagged field (KIP-951). The last one ends with its port, a rack and a byte
     0 for no tags. The rack is a byte 0 for null, or text, which does not end with a byte 0. So a frame that ends
     otherwise has none. False means: decode it.
 
@@ -119,11 +120,6 @@ def has_no_endpoints(api_key: int, data: Data, begin: int, end: int) -> bool:
         begin: the offset of the frame with its length prefix.
         end: the offset after it.
     """
-    if (
-        api_key not in TAGGED_ENDPOINTS
-        or end - begin < PREFIX + 12
-        or data[end - 1]
-        or data[end - 2]
-    ):
+    if data[end - 1] or data[end - 2] or end - begin < PREFIX + 12:
         return False
-    return not 0 < int.from_bytes(data[end - 6 : end - 2], "big", signed=True) <= _LARGEST_PORT
+    return not 0 < _PORT.unpack_from(data, end - 6)[0] <= _LARGEST_PORT

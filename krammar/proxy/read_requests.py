@@ -24,7 +24,7 @@ from krammar.wire.framing import PREFIX
 
 # Answers that wait for responses of the broker, before the client is no longer read.
 _ANSWERS = 1_000
-MISSING = Work(-1, -1)
+MISSING = Work(-1, -1, refusal="unknown")
 
 
 class ReadRequests(Asking):

@@ -45,8 +45,6 @@ class ReadResponses(Ordered):
                 return patched
         if work.responses:
             return None
-        if has_no_endpoints(work.api_key, data, begin, end):
-            return []
         known = self.shared.rewritten.known.get((work, copy_of(data, begin + HEAD, end)))
         if known is None:
             return None
@@ -61,14 +59,14 @@ class ReadResponses(Ordered):
     def _patched(self, work: Work, data: Data, begin: int, end: int) -> Pieces | None:
         """Return a response that a filter has changed as bytes; None if it must be decoded. Raises Close."""
         assert work.patch_response is not None
-        if work.rewrite and not has_no_endpoints(work.api_key, data, begin, end):
+        if work.rewrite and not (work.ends_with_nodes and has_no_endpoints(data, begin, end)):
             return None
         return work.patch_response(data, begin, end, self.shared.connection)
 
     def _process(self, pending: PendingRequest, frame: bytes) -> None:
         """Run the chain over a response, and write it; if something is awaited, in a task."""
         work = pending.work
-        if not work.responses and has_no_endpoints(work.api_key, frame, 0, len(frame)):
+        if not work.responses and work.ends_with_nodes and has_no_endpoints(frame, 0, len(frame)):
             self.peer.write(frame)
             return
         if len(frame) > ONE_TURN:

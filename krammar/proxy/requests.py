@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable
 
 from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
-from krammar.proxy.in_flight import TOKEN
+from krammar.proxy.in_flight import TOKEN, PendingRequest
 from krammar.proxy.read_requests import MISSING, ReadRequests
 from krammar.proxy.responses import Responses
 from krammar.proxy.shared import Shared
@@ -30,18 +30,18 @@ class Requests(ReadRequests):
         super().__init__(shared, responses)
         self._tokens = False
 
-    def _scan(self, data: Data, start: int, size: int) -> None:
-        shared = self.shared
+    def _scan(self, start: int, size: int) -> None:
+        shared, data = self.shared, self._memory
         if shared.silent:
             return
         if self._task is not None:
-            self._wait_for_task(data, start, size)
+            self._wait_for_task(start, size)
             return
         works, expect = shared.works, shared.in_flight.append
         position, self._left = start + self._left, 0
         while True:
             if self._attention and position <= size:
-                self._pass(data, start, position)
+                self._pass(start, position)
                 start = position
                 if self._stops():
                     break
@@ -64,6 +64,21 @@ class Requests(ReadRequests):
                 expect(TOKEN)
                 position += length + PREFIX
                 continue
+            if work.is_plain and length >= _SHORTEST:
+                end = position + length + PREFIX
+                try:
+                    if not work.has_acks or acks(data, position, min(size, end), work.version):
+                        expect(
+                            PendingRequest(correlation_id, work, None, 0.0)
+                            if work.follows
+                            else correlation_id
+                        )
+                except Incomplete:
+                    pass
+                else:
+                    self._tokens = False
+                    position = end
+                    continue
             if length < _SHORTEST:
                 passed = self._odd(length, _SHORTEST)
                 if not passed:
@@ -94,11 +109,11 @@ class Requests(ReadRequests):
             except Incomplete:
                 break
             except Exception as error:
-                self._pass(data, start, position)
+                self._pass(start, position)
                 self._fail(work, error)
                 return
-            self._pass(data, start, position)
-            frame = self._collect(data, position, size, end)
+            self._pass(start, position)
+            frame = self._collect(position, size, end)
             if frame is None:
                 self._work = work
                 return
@@ -110,10 +125,13 @@ class Requests(ReadRequests):
             if self._task is None and position < size and not shared.has_time():
                 self._wait_for_turn()
                 break
-        self._finish_scan(data, start, position, size)
+        if position == size > start and self._task is None and not self._parts:
+            self.peer.write_from(self._view[start:size])
+        else:
+            self._finish_scan(start, position, size)
 
-    def _wait_for_task(self, data: Data, start: int, size: int) -> None:
-        self._rest = data[start:size]
+    def _wait_for_task(self, start: int, size: int) -> None:
+        self._rest = self._memory[start:size]
         if self._is_open:  # uvloop reads after connection_made, although it was paused there
             self.transport.pause_reading()  # type: ignore[union-attr]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 
 from krammar.proxy.ends import SMALL_FRAME
-from krammar.proxy.heads import HEAD, RESPONSE, Data
+from krammar.proxy.heads import HEAD, RESPONSE, Data, has_no_endpoints
 from krammar.proxy.in_flight import TOKEN, Entry, FilterAnswer, Own, PendingRequest
 from krammar.proxy.passing import PassingResponse, check_tags, hide_endpoints
 from krammar.proxy.read_responses import ReadResponses
-from krammar.proxy.rewrite import TAGGED_ENDPOINTS
 from krammar.proxy.shared import Shared
 from krammar.proxy.work import Refused, Work
 from krammar.wire.framing import PREFIX
@@ -23,8 +22,8 @@ class Responses(ReadResponses):
         self._entry: Entry | None = None  # the request of the frame that is collected or followed
         self._passing: PassingResponse | None = None
 
-    def _scan(self, data: Data, start: int, size: int) -> None:
-        shared = self.shared
+    def _scan(self, start: int, size: int) -> None:
+        shared, data = self.shared, self._memory
         in_flight = shared.in_flight
         position, self._left = start + self._left, 0
         while True:
@@ -37,7 +36,7 @@ class Responses(ReadResponses):
                     break
             if shared.answers and position <= size:
                 # Some may have to follow what has arrived before this frame.
-                self._pass(data, start, position)
+                self._pass(start, position)
                 start = position
                 self.send_answers()
             if size - position < HEAD:
@@ -66,23 +65,22 @@ class Responses(ReadResponses):
                     break
             end = position + length + PREFIX
             if type(entry) is PendingRequest:
+                work = entry.work
                 if entry.started and shared.metrics is not None:
-                    shared.metrics.response(entry.work.api_key, length + PREFIX, entry.started)
-                if not entry.work.reads_response:
+                    shared.metrics.response(work.api_key, length + PREFIX, entry.started)
+                if not work.reads_response:
                     position = end
                     continue
+                if work.ends_with_nodes and not work.responses:
+                    if end > size and length > SMALL_FRAME:
+                        self._entry = entry
+                        self._passing = self._new_passing(work, end - position)
+                        continue
+                    if end <= size and has_no_endpoints(data, position, end):
+                        position = end
+                        continue
             elif type(entry) is not Own:
                 position = end
-                continue
-            if (
-                end > size
-                and length > SMALL_FRAME
-                and type(entry) is PendingRequest
-                and not entry.work.responses
-                and entry.work.api_key in TAGGED_ENDPOINTS
-            ):
-                self._entry = entry
-                self._passing = self._new_passing(entry.work, end - position)
                 continue
             if not PREFIX <= length <= shared.max_frame:
                 if shared.chain.pass_unreadable and type(entry) is PendingRequest:
@@ -99,7 +97,7 @@ class Responses(ReadResponses):
                 try:
                     known = self._without_decoding(entry, data, position, end)
                 except Exception as error:
-                    self._pass(data, start, position)
+                    self._pass(start, position)
                     shared.fail(error)
                     return
                 if known is not None:
@@ -110,8 +108,8 @@ class Responses(ReadResponses):
                         start = end
                     position = end
                     continue
-            self._pass(data, start, position)
-            frame = self._collect(data, position, size, end)
+            self._pass(start, position)
+            frame = self._collect(position, size, end)
             if frame is None:
                 self._entry = entry
                 return
@@ -122,7 +120,10 @@ class Responses(ReadResponses):
             if self._task is None and position < size and not shared.has_time():
                 self._wait_for_turn()
                 break
-        self._finish_scan(data, start, position, size)
+        if position == size > start and self._task is None and not self._parts:
+            self.peer.write_from(self._view[start:size])
+        else:
+            self._finish_scan(start, position, size)
         if shared.draining:
             self.check_drained()
 
@@ -157,7 +158,7 @@ class Responses(ReadResponses):
             if self.shared.chain.pass_unreadable:
                 self._passing = None
                 return start, end
-            self._pass(data, start, min(position, size))
+            self._pass(start, min(position, size))
             self.shared.fail(error)
             return None
         self._passing = None

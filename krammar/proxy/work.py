@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from krammar.proxy.interface import Method, Patch
+from krammar.proxy.rewrite import TAGGED_ENDPOINTS
 
 
 class Refused(Exception):
@@ -26,6 +27,8 @@ class Work:
     ``counts``     whether requests and responses are counted for the metrics
     ``reads_response``  whether the response is read
     ``follows``    whether the response is read or counted
+    ``is_plain``   whether nothing is read of the request but its head and its acks
+    ``ends_with_nodes``  whether the response can name brokers, but only in a tagged field at its end
     """
 
     api_key: int
@@ -43,10 +46,22 @@ class Work:
     in_place: bool = False
     reads_response: bool = field(init=False)
     follows: bool = field(init=False)
+    is_plain: bool = field(init=False)
+    ends_with_nodes: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.reads_response = self.rewrite or bool(self.responses)
         self.follows = self.reads_response or self.counts
+        self.is_plain = not (
+            self.requests
+            or self.patch_request
+            or self.responses
+            or self.tokens
+            or self.silent
+            or self.refusal
+            or self.counts
+        )
+        self.ends_with_nodes = self.rewrite and self.api_key in TAGGED_ENDPOINTS
 
     @property
     def is_needed(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import os
 import time
 
 _M_TRIM_THRESHOLD = -1
@@ -17,6 +18,8 @@ _M_MMAP_THRESHOLD = -3
 _LIMIT = 32 << 20
 # A second in which the process has needed less processor time, in seconds, is quiet.
 _QUIET = 0.05
+# A struct itimerspec: the interval and the first time, each in seconds and nanoseconds.
+_EACH_SECOND = (ctypes.c_long * 4)(1, 0, 1, 0)
 
 
 class RetainedMemory:
@@ -44,9 +47,19 @@ class RetainedMemory:
         """Look at the process once per second, in the running event loop, and trim in the first quiet second."""
         if self._libc is None:
             return
+        # The kernel sets the next timer of an event loop each time that the process waits. A proxy between a client
+        # and a broker on two processors would need 0.7 of 19 µs more for each frame.
+        flags = os.O_NONBLOCK | os.O_CLOEXEC
+        timer = self._libc.timerfd_create(time.CLOCK_MONOTONIC, flags)
+        if timer < 0:
+            return
+        self._libc.timerfd_settime(timer, 0, _EACH_SECOND, None)
+        asyncio.get_running_loop().add_reader(timer, self._look, timer)
+
+    def _look(self, timer: int) -> None:
+        os.read(timer, 8)
         now = time.process_time()
         if now - self._seen < _QUIET < now - self._trimmed:
             self.trim()
             self._trimmed = now
         self._seen = now
-        asyncio.get_running_loop().call_later(1.0, self.trim_when_quiet)

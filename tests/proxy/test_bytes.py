@@ -368,7 +368,7 @@ def test_responses_without_node_endpoints_are_recognized() -> None:
             data = part(records=records)
             message.responses = [topic(partitions=[data])]
         frame = framed(header + message.encode(cls.max_version))
-        found = has_no_endpoints(cls.api_key, b"x" + frame + b"y", 1, len(frame) + 1)
+        found = has_no_endpoints(b"x" + frame + b"y", 1, len(frame) + 1)
         assert not (found and nodes)
         recognized += found
     assert recognized > 200
