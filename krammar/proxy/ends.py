@@ -77,6 +77,7 @@ class End(asyncio.BufferedProtocol):
         shared = self.shared
         if shared.closed:
             return
+        # The first condition, and to scan without a detour, take 0.3 of 19 µs less for each frame.
         if time.monotonic() < self._turns.until or shared.has_time():
             if self._need or shared.watches:
                 self._arrived(nbytes)
@@ -274,10 +275,11 @@ class End(asyncio.BufferedProtocol):
         transport = self.transport
         if transport is None or transport.is_closing():
             return
+        # The transport would need a copy: 0.4 of 17 µs for 1 kB, and 1.5 of 24 µs for 100 kB.
         if self._socket >= 0 and not transport.get_write_buffer_size():
             try:
                 written = os.write(self._socket, view)
-            except OSError:  # of the connection: the transport meets it, too
+            except OSError:  # the transport meets it, too
                 written = 0
             if written == len(view):
                 return

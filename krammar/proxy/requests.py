@@ -64,7 +64,7 @@ class Requests(ReadRequests):
                 expect(TOKEN)
                 position += length + PREFIX
                 continue
-            if work.is_plain and length >= _SHORTEST:
+            if work is not None and work.is_plain and length >= _SHORTEST:
                 end = position + length + PREFIX
                 try:
                     if not work.has_acks or acks(data, position, min(size, end), work.version):
@@ -126,7 +126,7 @@ class Requests(ReadRequests):
                 self._wait_for_turn()
                 break
         if position == size > start and self._task is None and not self._parts:
-            self.peer.write_from(self._view[start:size])
+            self.peer.write_from(self._view[start:size])  # as almost always
         else:
             self._finish_scan(start, position, size)
 

@@ -121,7 +121,7 @@ class Responses(ReadResponses):
                 self._wait_for_turn()
                 break
         if position == size > start and self._task is None and not self._parts:
-            self.peer.write_from(self._view[start:size])
+            self.peer.write_from(self._view[start:size])  # as almost always
         else:
             self._finish_scan(start, position, size)
         if shared.draining:

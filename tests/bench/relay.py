@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from typing import cast
 
@@ -14,7 +15,7 @@ from krammar.proxy.addresses import Address
 from krammar.proxy.ends import MEMORY
 from krammar.util.event_loop import new_event_loop
 
-_MEMORY = bytearray(MEMORY)
+_MEMORY = memoryview(bytearray(MEMORY))
 
 
 class End(asyncio.BufferedProtocol):
@@ -22,20 +23,30 @@ class End(asyncio.BufferedProtocol):
 
     peer: End
     transport: asyncio.Transport | None = None
+    socket = -1  # its descriptor
     early = b""  # what has arrived before the broker was reached
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self.socket = transport.get_extra_info("socket").fileno()
         self.transport.write(self.peer.early)
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         return _MEMORY
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self.peer.transport is None:
+        transport = self.peer.transport
+        if transport is None:
             self.early += _MEMORY[:nbytes]
-        else:
-            self.peer.transport.write(_MEMORY[:nbytes])
+            return
+        written = 0
+        if not transport.is_closing() and not transport.get_write_buffer_size():
+            try:
+                written = os.write(self.peer.socket, _MEMORY[:nbytes])
+            except OSError:  # the transport meets it, too
+                written = 0
+        if written < nbytes:
+            transport.write(bytes(_MEMORY[written:nbytes]))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.peer.transport is not None:

@@ -376,7 +376,7 @@ def test_responses_without_node_endpoints_are_recognized() -> None:
 
 def test_a_slow_client_slows_the_broker() -> None:
     size, number = 1_000_000, 64
-    answer = framed(b"\0\0\0\1" + bytes(size - 4))
+    answer = framed(b"\0\0\0\1" + random.Random(1).randbytes(size - 4))
     sent = [0]
 
     def eager(connection: socket.socket) -> None:
@@ -405,11 +405,13 @@ def test_a_slow_client_slows_the_broker() -> None:
 
 def test_a_slow_broker_slows_the_client() -> None:
     go_on, got = threading.Event(), [0]
-    frames = [framed(head(4000, 0, number) + bytes(100_000)) for number in range(400)]
+    content = random.Random(1).randbytes(100_000)
+    frames = [framed(head(4000, 0, number) + content) for number in range(400)]
 
     def lazy(connection: socket.socket) -> None:
         assert go_on.wait(PATIENCE)
-        while read_frame(connection):
+        while frame := read_frame(connection):
+            assert frame == frames[got[0]]
             got[0] += 1
             if got[0] == len(frames):
                 connection.sendall(framed(frames[-1][8:12]))
