@@ -23,7 +23,8 @@ from kafka_wire import (
     ResponseHeader,
 )
 
-from krammar.proxy import Exchange, Filter, Proxy, ProxyError, addresses, on
+from krammar.proxy import Exchange, Filter, Proxy, ProxyError, addresses, on, server_thread
+from krammar.proxy.addresses import Address
 from krammar.proxy.heads import has_no_endpoints
 from krammar.wire.representation import kinds_of, named
 from tests.proxy.support import Client, address, answering, echo
@@ -436,6 +437,30 @@ def test_a_slow_broker_slows_the_client() -> None:
         go_on.set()
         client.socket.sendall(data[sent:])
         assert read_frame(client.socket) == framed(frames[-1][8:12])
+
+
+def test_bytes_that_had_to_wait_come_first() -> None:
+    first, second = random.Random(1).randbytes(4_000_000), random.Random(2).randbytes(10_000)
+
+    async def write(here: socket.socket, there: socket.socket) -> bytes:
+        end = Proxy("127.0.0.1:1")._link("", "127.0.0.1", Address("127.0.0.1", 1)).peer
+        await asyncio.get_running_loop().create_connection(lambda: end, sock=here)
+        memory = bytearray(first)
+        end.write_from(memoryview(memory))
+        got = there.recv(1_000_000)  # now the socket has room again
+        memory[: len(second)] = second
+        end.write_from(memoryview(memory)[: len(second)])
+        memory[:] = bytes(len(memory))
+        there.setblocking(False)
+        loop = asyncio.get_running_loop()
+        while len(got) < len(first) + len(second):
+            got += await loop.sock_recv(there, 1_000_000)
+        end.transport.abort()  # type: ignore[union-attr]
+        return got
+
+    here, there = socket.socketpair()
+    with here, there, asyncio.Runner(loop_factory=server_thread.new_event_loop) as runner:
+        assert runner.run(write(here, there)) == first + second
 
 
 def test_the_end_waits_for_responses() -> None:
