@@ -124,7 +124,9 @@ class ReadRequests(Asking):
 
     def _patch(self, work: Work, frame: bytes) -> bool:
         """Pass on a request if a filter has changed it as bytes; return whether one has. Raises Close."""
-        patched = self._patched(work, frame, 0, len(frame)) if work.patch_request else None
+        patched = None
+        if work.patch_request is not None:
+            patched = self._patched(work, frame, 0, len(frame), correlation_id_of(frame))
         if patched is None:
             self._started = self._count(work, len(frame))
             return False
@@ -173,15 +175,17 @@ class ReadRequests(Asking):
             return self._settle(work, frame, read, exchange, settled)
         return self._settle_later(work, frame, read, exchange, settled)
 
-    def _patched(self, work: Work, data: Data, begin: int, end: int) -> Pieces | None:
+    def _patched(
+        self, work: Work, data: Data, begin: int, end: int, correlation_id: int
+    ) -> Pieces | None:
         """Return a request that a filter has changed as bytes; None if it must be decoded. Raises Close."""
         assert work.patch_request is not None
         changed = work.patch_request(data, begin, end, self.shared.connection)
         if changed is None:
             return None
         started = self._count(work, end - begin) if work.counts else 0.0
-        if not (work.has_acks or work.silent) or not _is_silent(work, data, begin, end):
-            self._expect(work, correlation_id_of(data, begin), None, started)
+        if not _is_silent(work, data, begin, end):
+            self._expect(work, correlation_id, None, started)
         return changed
 
     async def _settle_later(
@@ -251,4 +255,4 @@ class ReadRequests(Asking):
 
 def _is_silent(work: Work, data: Data, begin: int, end: int) -> bool:
     """Return whether the client expects no response to a request."""
-    return work.silent or (work.has_acks and acks(data, begin, end, work.version) == 0)
+    return not acks(data, begin, end, work.version) if work.has_acks else work.silent

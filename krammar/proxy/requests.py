@@ -96,7 +96,7 @@ class Requests(ReadRequests):
             try:
                 if work.patch_request is not None and end <= size and length <= shared.max_frame:
                     self._tokens = False
-                    patched = self._patched(work, data, position, end)
+                    patched = self._patched(work, data, position, end, correlation_id)
                     if patched is not None:
                         if position > start:
                             self._parts.append(data[start:position])
