@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable
 
 from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
-from krammar.proxy.in_flight import TOKEN, PendingRequest
+from krammar.proxy.in_flight import TOKEN
 from krammar.proxy.read_requests import MISSING, ReadRequests
 from krammar.proxy.responses import Responses
 from krammar.proxy.shared import Shared
@@ -68,11 +68,7 @@ class Requests(ReadRequests):
                 end = position + length + PREFIX
                 try:
                     if not work.has_acks or acks(data, position, min(size, end), work.version):
-                        expect(
-                            PendingRequest(correlation_id, work, None, 0.0)
-                            if work.follows
-                            else correlation_id
-                        )
+                        self._expect(work, correlation_id)
                 except Incomplete:
                     pass
                 else:

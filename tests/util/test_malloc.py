@@ -41,14 +41,42 @@ RetainedMemory()
 asyncio.run(main())
 """
 
+WAITING = """
+import asyncio, selectors, threading
+from krammar.util.malloc import RetainedMemory
 
-def test_memory_is_reused_and_returned() -> None:
+timeouts = set()
+
+class Selector(selectors.DefaultSelector):
+    def select(self, timeout=None):
+        timeouts.add(timeout)
+        return super().select(timeout)
+
+async def main():
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    RetainedMemory().trim_when_quiet()
+    threading.Timer(1.5, loop.call_soon_threadsafe, [done.set]).start()
+    await done.wait()
+
+asyncio.SelectorEventLoop(Selector()).run_until_complete(main())
+print(*timeouts)
+"""
+
+
+def run(program: str) -> list[str]:
     if sys.platform != "linux" or platform.libc_ver()[0] != "glibc":
         pytest.skip("the C library is not glibc")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60
-    )
-    faults, *trimmed = done.stdout.split()
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.split()
+
+
+def test_memory_is_reused_and_returned() -> None:
+    faults, *trimmed = run(PROGRAM)
     # 1,600 blocks of 256 pages each.
     assert int(faults) < 10_000
     assert trimmed == ["trimmed"]
+
+
+def test_the_event_loop_has_no_timer() -> None:
+    assert set(run(WAITING)) == {"None", "0"}  # None: until something happens
