@@ -34,9 +34,9 @@ class Incomplete(Exception):
     """More bytes of a frame are needed."""
 
 
-def correlation_id_of(data: Data, begin: int = 0) -> int:
-    """Return the correlation id of a request, whose length prefix is at ``begin``."""
-    return int.from_bytes(data[begin + 8 : begin + 12], "big", signed=True)
+def correlation_id_of(frame: bytes) -> int:
+    """Return the correlation id of a request with its length prefix."""
+    return int.from_bytes(frame[8:12], "big", signed=True)
 
 
 def client_id(data: Data, begin: int, end: int) -> tuple[str | None, int]:

@@ -184,7 +184,7 @@ class ReadRequests(Asking):
         if changed is None:
             return None
         started = self._count(work, end - begin) if work.counts else 0.0
-        if not _is_silent(work, data, begin, end):
+        if not is_silent(work, data, begin, end):
             self._expect(work, correlation_id, None, started)
         return changed
 
@@ -207,7 +207,7 @@ class ReadRequests(Asking):
             return None
         if settled.answer is not None:
             # The client waits for a response if its own bytes say so, whatever a filter has changed.
-            if _is_silent(work, frame, 0, len(frame)):
+            if is_silent(work, frame, 0, len(frame)):
                 return None
             methods = chain.before(work, settled.answered_by)
             answer = run_response(methods, settled.answer, exchange)
@@ -253,6 +253,6 @@ class ReadRequests(Asking):
             self.hold("answers")
 
 
-def _is_silent(work: Work, data: Data, begin: int, end: int) -> bool:
-    """Return whether the client expects no response to a request."""
+def is_silent(work: Work, data: Data, begin: int, end: int) -> bool:
+    """Return whether the client expects no response to a request. Raises Incomplete."""
     return not acks(data, begin, end, work.version) if work.has_acks else work.silent

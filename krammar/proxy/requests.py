@@ -6,9 +6,9 @@ import asyncio
 import sys
 from collections.abc import Awaitable
 
-from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, acks, client_id
+from krammar.proxy.heads import LARGEST_HEAD, REQUEST, Data, Incomplete, client_id
 from krammar.proxy.in_flight import TOKEN
-from krammar.proxy.read_requests import MISSING, ReadRequests
+from krammar.proxy.read_requests import MISSING, ReadRequests, is_silent
 from krammar.proxy.responses import Responses
 from krammar.proxy.shared import Shared
 from krammar.proxy.work import Refused, Work
@@ -67,7 +67,7 @@ class Requests(ReadRequests):
             if work is not None and work.is_plain and length >= _SHORTEST:
                 end = position + length + PREFIX
                 try:
-                    if not work.has_acks or acks(data, position, min(size, end), work.version):
+                    if not is_silent(work, data, position, min(size, end)):
                         self._expect(work, correlation_id)
                 except Incomplete:
                     pass
@@ -193,8 +193,7 @@ class Requests(ReadRequests):
         silent = work.silent
         name = None
         try:
-            if work.has_acks:
-                silent = acks(data, position, min(size, end), work.version) == 0
+            silent = is_silent(work, data, position, min(size, end))
             if work.responses and not silent:
                 name = client_id(data, position, min(size, end))[0]
         except Incomplete:
