@@ -193,7 +193,9 @@ class Positions:
         """Set the next offset of a partition, or add a partition. None leaves the end unchanged."""
         position = self.by_partition.pop(at, None)
         end = position.end if position is not None and until is None else until
-        self.by_partition[at] = ReadPosition(at, offset, end)
+        # The offset is one of the topic that was read so far, not of one that is created again.
+        topic_id = NO_ID if position is None else position.topic_id
+        self.by_partition[at] = ReadPosition(at, offset, end, topic_id=topic_id)
 
     def move_to_end(self, at: TopicPartition) -> None:
         """Let a partition be the last that is requested."""

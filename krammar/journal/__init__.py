@@ -31,6 +31,7 @@ from krammar.journal.checkpoints import (
     encode_intents,
     store_bytes,
 )
+from krammar.journal.csv_framing import CSV_CONTENT_TYPE, CSVFraming, CSVRecord
 from krammar.journal.errors import (
     AppendError,
     CheckpointError,
@@ -57,6 +58,7 @@ from krammar.journal.framing import (
     PROTOBUF_CONTENT_TYPE,
     JSONFraming,
     framing_by_content_type,
+    register_framing,
     unpack_line,
 )
 from krammar.journal.iterators import ReadCommittedIter, ReadUncommittedIter
@@ -105,6 +107,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "CSV_CONTENT_TYPE",
     "FIXED_CONTENT_TYPE",
     "FIXED_FRAME_HEADER_LENGTH",
     "JSON_CONTENT_TYPE",
@@ -113,6 +116,8 @@ __all__ = [
     "AckIntent",
     "AppendError",
     "AsyncAppend",
+    "CSVFraming",
+    "CSVRecord",
     "Checkpoint",
     "CheckpointError",
     "Clock",
@@ -162,6 +167,7 @@ __all__ = [
     "get_producer_id",
     "modulo_mapping",
     "random_mapping",
+    "register_framing",
     "rendezvous_mapping",
     "store_bytes",
     "time_of",

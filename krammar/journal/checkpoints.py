@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
 from zlib import crc32
 
 import journal_wire as wire
 
 from krammar.journal.errors import CheckpointError
 from krammar.journal.producers import ProducerState
-from krammar.journal.uuids import ProducerID
+from krammar.journal.uuids import NULL_UUID, ProducerID
 from krammar.util.durable import write_atomically
 
 _SIGN = 1 << 63
@@ -65,18 +66,25 @@ class Checkpoint:
     ``states``        the states of producers, from ``Sequencer.producer_states``
     ``ack_intents``   the acknowledgements of what the reader itself has published since the last checkpoint;
                       append them after the checkpoint is stored, and again after a restart
+    ``journal_ids``   by journal: the id of the journal that was read. A reader with this id refuses a journal that
+                      was deleted and created again
     """
 
     read_through: dict[str, int] = field(default_factory=dict)
     states: list[ProducerState] = field(default_factory=list)
     ack_intents: list[AckIntent] = field(default_factory=list)
+    journal_ids: dict[str, UUID] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Encode the checkpoint as the message Checkpoint of ``definitions/journal_wire``."""
         checkpoint = wire.Checkpoint(
-            version=1,
+            version=2,
             read_through=[
-                wire.Checkpoint.ReadThrough(journal=journal, offset=offset)
+                wire.Checkpoint.ReadThrough(
+                    journal=journal,
+                    offset=offset,
+                    journal_id=self.journal_ids.get(journal, NULL_UUID),
+                )
                 for journal, offset in self.read_through.items()
             ],
             producers=[
@@ -113,6 +121,7 @@ class Checkpoint:
             {at.journal: at.offset for at in found.read_through},
             states,
             _intents(found.ack_intents),
+            {at.journal: at.journal_id for at in found.read_through if at.journal_id != NULL_UUID},
         )
 
 

@@ -9,13 +9,15 @@
     ``SequencerError``           the sequencer's state does not allow the call
         ``MustStartReplayError`` messages must be read again before more can be returned
     ``ClockError``               UUIDs cannot contain the time
-    ``UnknownJournalError``      a journal does not exist
+    ``UnknownJournalError``      a journal does not exist, or was deleted and created again
     ``CorruptJournalError``      files of a journal are damaged or contradict each other
     ``AppendError``              an append has failed, or one append of a transaction
     ``CheckpointError``          bytes are not a checkpoint, or a checkpoint contradicts itself
 """
 
 from __future__ import annotations
+
+from uuid import UUID
 
 
 class JournalError(Exception):
@@ -65,7 +67,27 @@ class ClockError(JournalError, ValueError):
 
 
 class UnknownJournalError(JournalError, LookupError):
-    """A journal does not exist."""
+    """A journal does not exist, or not any more.
+
+    ``current_id``  the id of another journal that has the same name now, because the journal was deleted and created
+                    again; None if there is none. A reader can begin again at the new journal's first offset.
+    """
+
+    def __init__(self, message: str, current_id: UUID | None = None) -> None:
+        super().__init__(message)
+        self.current_id = current_id
+
+    def __reduce__(self) -> tuple[type[UnknownJournalError], tuple[str, UUID | None]]:
+        return type(self), (str(self), self.current_id)
+
+
+def created_again(journal: str, current_id: UUID) -> UnknownJournalError:
+    """Return the error for a reader or a checkpoint of a journal that was deleted and created again."""
+    return UnknownJournalError(
+        f"{journal}: the journal was deleted and created again, so offsets and checkpoints of the earlier one do not "
+        "apply; to read the new one, begin again with a new reader and without a checkpoint",
+        current_id,
+    )
 
 
 class CorruptJournalError(JournalError):

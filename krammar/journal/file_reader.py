@@ -8,11 +8,14 @@ import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import UUID
 
+from krammar.journal.errors import created_again
 from krammar.journal.frames import Framing
-from krammar.journal.heads import fragment_path, fragments, readable_end
+from krammar.journal.heads import Head, fragment_path, fragments, read_head, readable_end
 from krammar.journal.journals import Frame
 from krammar.journal.specs import JournalSpec
+from krammar.journal.uuids import NULL_UUID
 from krammar.util.closing import Closing
 
 log = logging.getLogger("krammar.journal")
@@ -28,6 +31,7 @@ class FileReader(Closing):
         self,
         folder: Path,
         spec: JournalSpec,
+        journal_id: UUID,
         begin: int,
         end: int | None,
         synchronise: bool,
@@ -36,6 +40,7 @@ class FileReader(Closing):
         if begin < 0:
             raise ValueError(f"{spec.name}: offset {begin} is negative")
         self.spec = spec
+        self.journal_id = journal_id
         self.offset = begin
         self._folder = folder
         self._framing: Framing = spec.framing
@@ -56,6 +61,7 @@ class FileReader(Closing):
         """Return the next frames, or an empty list at the end.
 
         Raises:
+            UnknownJournalError: the journal was deleted, or deleted and created again.
             CorruptJournalError: the journal's head is damaged.
             OSError: a file cannot be read.
         """
@@ -137,7 +143,7 @@ class FileReader(Closing):
         """Return the next bytes, empty at the end of the journal; None if the position has jumped instead."""
         position = self._position
         if position >= self._written:
-            self._written = readable_end(self._folder)
+            self._written = readable_end(self._folder, self._current_head())
             if position >= self._written:
                 return b""
         begin, limit = self._fragment
@@ -165,6 +171,15 @@ class FileReader(Closing):
         self._jump(limit)
         return None
 
+    def _current_head(self) -> Head:
+        """Return the journal's head. Raises UnknownJournalError if it belongs to another journal."""
+        head = read_head(self._folder)
+        if not head.is_of(self.journal_id):
+            raise created_again(self.spec.name, head.journal_id)
+        if self.journal_id == NULL_UUID:
+            self.journal_id = head.journal_id
+        return head
+
     def _locate(self) -> bool:
         """Open the fragment that contains the position.
 
@@ -185,6 +200,12 @@ class FileReader(Closing):
             file = os.open(fragment_path(self._folder, begin), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:  # the fragment was just deleted
             return self._locate()
+        try:
+            # If the journal was created again before this file was opened, the file belongs to the new one.
+            self._current_head()
+        except BaseException:
+            os.close(file)
+            raise
         if self._file >= 0:
             os.close(self._file)
         self._file = file
@@ -202,11 +223,11 @@ class FileReader(Closing):
 
     def between(self, begin: int, end: int) -> FileReader:
         """Return another reader of the same journal for these offsets."""
-        return FileReader(self._folder, self.spec, begin, end, False, self._chunk)
+        return FileReader(self._folder, self.spec, self.journal_id, begin, end, False, self._chunk)
 
     def ranges(self, ranges: Sequence[tuple[int, int]]) -> FileReader:
         """Return another reader of the same journal for some ranges of offsets; see ``Reader``."""
-        return _RangesReader(self._folder, self.spec, ranges, self._chunk)
+        return _RangesReader(self._folder, self.spec, self.journal_id, ranges, self._chunk)
 
     def close(self) -> None:
         """End reading: a ``read`` that waits returns."""
@@ -225,9 +246,14 @@ class _RangesReader(FileReader):
     """Reads the frames in some ranges of offsets; many small ranges at a time."""
 
     def __init__(
-        self, folder: Path, spec: JournalSpec, ranges: Sequence[tuple[int, int]], chunk_bytes: int
+        self,
+        folder: Path,
+        spec: JournalSpec,
+        journal_id: UUID,
+        ranges: Sequence[tuple[int, int]],
+        chunk_bytes: int,
     ) -> None:
-        super().__init__(folder, spec, 0, 0, False, chunk_bytes)
+        super().__init__(folder, spec, journal_id, 0, 0, False, chunk_bytes)
         self._ranges = iter(ranges)
 
     def read(self) -> list[Frame]:

@@ -17,6 +17,9 @@ processes of one machine can write.
 After a power cut, appends are lost that were not forced to the disk (unless ``fsync`` is set). Offsets are not used
 twice: writers continue in a new fragment, and readers skip lost bytes in the same way as deleted fragments. See
 ``krammar.journal.heads``.
+
+The parts of a journal's name are names of folders. A part that could also be the name of one of these files gets a ``~``
+in front, so that the journals ``a`` and ``a/head`` do not collide. Names contain no ``~``.
 """
 
 from __future__ import annotations
@@ -27,15 +30,22 @@ import threading
 import weakref
 from itertools import pairwise
 from pathlib import Path
+from uuid import UUID
 
 from journal_wire import JournalSpec as WireSpec
 
-from krammar.journal.errors import AppendError, CorruptJournalError, UnknownJournalError
+from krammar.journal.errors import (
+    AppendError,
+    CorruptJournalError,
+    UnknownJournalError,
+    created_again,
+)
 from krammar.journal.file_reader import FileReader
 from krammar.journal.file_writer import FileAppend, Writer
 from krammar.journal.heads import (
     HEAD,
     SLOT,
+    SUFFIX,
     Head,
     fragment_path,
     fragments,
@@ -51,6 +61,8 @@ from krammar.util.closing import Closing
 from krammar.util.durable import make_folders, sync
 
 _SPEC = "spec"
+# Before parts of names that are names of files, too.
+_MARK = "~"
 
 _all_journals: weakref.WeakSet[FileJournals] = weakref.WeakSet()
 
@@ -79,8 +91,7 @@ class FileJournals(Closing):
         buffer_bytes: int = 1 << 20,
     ) -> None:
         self.root = Path(root)
-        self._settings = WriteSettings(fragment_bytes, fsync, buffer_bytes, self.wake, self._forget)
-        self._specs: dict[str, JournalSpec] = {}
+        self._settings = WriteSettings(fragment_bytes, fsync, buffer_bytes, self.wake)
         self._linger_ms = linger_ms
         self._closed = False
         self._begin()
@@ -110,7 +121,7 @@ class FileJournals(Closing):
         """
         if isinstance(spec, str):
             spec = JournalSpec(spec, labels=labels)
-        folder = self._folder(spec.name)
+        folder = self.folder(spec.name)
         make_folders(folder)
         wire = WireSpec(
             name=spec.name,
@@ -118,7 +129,7 @@ class FileJournals(Closing):
             labels=[WireSpec.Label(name=n, value=v) for n, v in sorted(spec.labels.items())],
         )
         # Two processes may do this at the same time. Each file appears completely, and the first one is used.
-        slot = Head(boot=current_boot()).encode()
+        slot = Head(boot=current_boot()).with_id().encode()
         _make(folder / HEAD, slot.ljust(SLOT, b"\0") + slot)
         _make(folder / _SPEC, wire.encode())
         existing = self.spec(spec.name)
@@ -136,25 +147,22 @@ class FileJournals(Closing):
             UnknownJournalError: the journal does not exist.
             CorruptJournalError: its spec is malformed.
         """
-        found = self._specs.get(journal)
-        if found is None:
-            path = self._folder(journal) / _SPEC
-            try:
-                wire = WireSpec.decode(path.read_bytes())
-                labels = {label.name: label.value for label in wire.labels}
-                found = self._specs[journal] = JournalSpec(wire.name, wire.content_type, labels)
-            except (FileNotFoundError, NotADirectoryError):
-                raise UnknownJournalError(
-                    f"journal {journal!r} does not exist in {self.root}; create it with create()"
-                ) from None
-            except ValueError as error:
-                raise CorruptJournalError(f"{path}: {error}") from error
-        return found
+        path = self.folder(journal) / _SPEC
+        try:
+            wire = WireSpec.decode(path.read_bytes())
+            labels = {label.name: label.value for label in wire.labels}
+            return JournalSpec(wire.name, wire.content_type, labels)
+        except (FileNotFoundError, NotADirectoryError):
+            raise UnknownJournalError(
+                f"journal {journal!r} does not exist in {self.root}; create it with create()"
+            ) from None
+        except ValueError as error:
+            raise CorruptJournalError(f"{path}: {error}") from error
 
     def list(self, prefix: str = "") -> list[JournalSpec]:
         """Return the journals whose names begin with ``prefix``, sorted by name."""
         names = [
-            path.parent.relative_to(self.root).as_posix()
+            path.parent.relative_to(self.root).as_posix().replace(_MARK, "")
             for path in self.root.rglob(_SPEC)
             if path.is_file()
         ]
@@ -171,10 +179,19 @@ class FileJournals(Closing):
             UnknownJournalError: the journal does not exist.
         """
         self.spec(journal)
-        folder = self._folder(journal)
-        end = readable_end(folder)
+        folder = self.folder(journal)
+        end = readable_end(folder, read_head(folder))
         begins = fragments(folder)
         return (min(begins[0], end) if begins else end), end
+
+    def journal_id(self, journal: str) -> UUID:
+        """Return the id of a journal, which ``create`` has chosen.
+
+        Raises:
+            UnknownJournalError: the journal does not exist.
+        """
+        self.spec(journal)
+        return read_head(self.folder(journal)).journal_id
 
     def prune(self, journal: str, before: int) -> int:
         """Delete the fragments that end at ``before`` or earlier, except for the journal's last one.
@@ -186,19 +203,17 @@ class FileJournals(Closing):
             UnknownJournalError: the journal does not exist.
         """
         self.spec(journal)
-        folder = self._folder(journal)
+        folder = self.folder(journal)
         last = read_head(folder).fragment
         for begin, end in pairwise(fragments(folder)):
             if end <= before and begin < last:
                 fragment_path(folder, begin).unlink(missing_ok=True)
         return self.offsets(journal)[0]
 
-    def _folder(self, journal: str) -> Path:
-        return self.root / check_name(journal)
-
-    def _forget(self, journal: str) -> None:
-        """Read the spec again: the journal was deleted, and perhaps created again with another one."""
-        self._specs.pop(journal, None)
+    def folder(self, journal: str) -> Path:
+        """Return the folder of a journal, whether it exists or not. Raises ValueError if the name is not valid."""
+        parts = check_name(journal).split("/")
+        return self.root.joinpath(*(_MARK + part if _is_file(part) else part for part in parts))
 
     # Writing.
 
@@ -222,7 +237,7 @@ class FileJournals(Closing):
                 raise AppendError(f"{journal}: the journals are closed")
             writer = self._writers.get(journal)
             if writer is None:
-                writer = Writer(journal, self._folder(journal), self._settings)
+                writer = Writer(journal, self.folder(journal), self._settings)
                 self._writers[journal] = writer
             return writer
 
@@ -257,6 +272,7 @@ class FileJournals(Closing):
         begin: int = 0,
         end: int | None = None,
         *,
+        journal_id: UUID | None = None,
         follow: bool = False,
         synchronise: bool = False,
         chunk_bytes: int = 1 << 18,
@@ -265,19 +281,30 @@ class FileJournals(Closing):
 
         Args:
             end: the default is the journal's current end.
+            journal_id: the id that the journal must have, from a checkpoint.
             follow: without ``end``, wait for new frames forever.
             synchronise: accept any offset as ``begin``, and start at the next frame. With fixed framing, a
                 complete frame inside of a message can be mistaken for a frame of the journal.
             chunk_bytes: how many bytes are read at a time.
 
         Raises:
-            UnknownJournalError: the journal does not exist.
+            UnknownJournalError: the journal does not exist, or has another id.
         """
         spec = self.spec(journal)
-        folder = self._folder(journal)
+        folder = self.folder(journal)
+        head = read_head(folder)
+        if journal_id is not None and not head.is_of(journal_id):
+            raise created_again(journal, head.journal_id)
         if end is None and not follow:
-            end = readable_end(folder)
-        return FileReader(folder, spec, begin, end, synchronise, chunk_bytes)
+            end = readable_end(folder, head)
+        return FileReader(folder, spec, head.journal_id, begin, end, synchronise, chunk_bytes)
+
+
+def _is_file(part: str) -> bool:
+    """Return whether a part of a journal's name could be the name of a file in a journal's folder."""
+    # Some file systems ignore case.
+    name = part.lower()
+    return name in (HEAD, _SPEC) or name.endswith(SUFFIX) or name.startswith(".")
 
 
 def _make(path: Path, data: bytes) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import is_dataclass
-from functools import cache
 from typing import Any, BinaryIO
 
+from krammar.journal.csv_framing import CSV_CONTENT_TYPE, CSVFraming
 from krammar.journal.errors import (
     ContentTypeError,
     DesyncDetectedError,
@@ -90,39 +91,57 @@ _from_json = json.JSONDecoder().decode
 
 FIXED = FixedFraming()
 JSON = JSONFraming()
-_PROTOBUF = FixedFraming(content_type=PROTOBUF_CONTENT_TYPE)
-# Other content types of Gazette's journals.
-_GAZETTE = ("text/csv", "application/x-gazette-recoverylog")
+_framings: dict[str, Framing] = {}
 
 
-@cache
+def register_framing(framing: Framing) -> None:
+    """Let ``framing_by_content_type`` find a framing by its content type.
+
+    It replaces an earlier framing with the same content type. Register framings before journals are opened, in all
+    processes that read or write such journals.
+    """
+    _framings[_normal(framing.content_type)] = framing
+
+
+def _normal(content_type: str) -> str:
+    """Return a content type in the form in which it is registered."""
+    name, *parameters = (part.strip() for part in content_type.split(";"))
+    return "; ".join((name.lower(), *parameters))
+
+
+for _framing in (JSON, FIXED, FixedFraming(content_type=PROTOBUF_CONTENT_TYPE), CSVFraming()):
+    register_framing(_framing)
+
+
 def framing_by_content_type(content_type: str) -> Framing:
     """Return the framing of a content type.
 
     The content types are ``application/x-krammar-fixed``, the same with the version at which messages are encoded
-    (``; version=3``), and Gazette's ``application/x-protobuf-fixed`` and ``application/x-ndjson``.
+    (``; version=3``), Gazette's ``application/x-protobuf-fixed``, ``application/x-ndjson`` and ``text/csv``, and those of
+    ``register_framing``.
 
     Raises:
         ContentTypeError: no framing has the content type.
     """
-    name, *parameters = (part.strip() for part in content_type.split(";"))
-    match name.lower(), parameters:
-        case "application/x-ndjson", []:
-            return JSON
-        case "application/x-krammar-fixed", []:
-            return FIXED
-        case "application/x-protobuf-fixed", []:
-            return _PROTOBUF
-        case "application/x-krammar-fixed", [parameter]:
-            key, _, value = parameter.partition("=")
-            if key.strip().lower() == "version" and value.isdecimal() and int(value) < 32768:
-                return FixedFraming(int(value))
+    normal = _normal(content_type)
+    found = _framings.get(content_type) or _framings.get(normal)
+    if found is not None:
+        return found
+    if version := re.fullmatch(
+        rf"{FIXED_CONTENT_TYPE}; (?i:version) *= *(\d{{1,5}})", normal, re.A
+    ):
+        number = int(version[1])
+        if number < 32768:
+            # The same object each time: it remembers how classes are encoded.
+            return _framings.setdefault(content_type, FixedFraming(number))
     theirs = (
-        " (a content type of Gazette that krammar does not support)" if name in _GAZETTE else ""
+        " (a content type of Gazette that krammar does not support)"
+        if normal == "application/x-gazette-recoverylog"
+        else ""
     )
     raise ContentTypeError(
-        f"no framing has the content type {content_type!r}{theirs}; use {JSON_CONTENT_TYPE}, "
-        f"{FIXED_CONTENT_TYPE} or {PROTOBUF_CONTENT_TYPE}"
+        f"no framing has the content type {content_type!r}{theirs}; use {JSON_CONTENT_TYPE}, {CSV_CONTENT_TYPE}, "
+        f"{FIXED_CONTENT_TYPE} or {PROTOBUF_CONTENT_TYPE}, or register one with register_framing"
     )
 
 

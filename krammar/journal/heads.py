@@ -12,6 +12,8 @@ place. Four fields of a head make up for that:
 ``limit``    no byte at this offset or after it was in the journal. It is forced to the disk before the journal reaches
              it, so new appends that begin there use no offset twice, however old the head is that the power cut left.
 
+``journal_id`` is chosen when the journal is created. Heads before version 2 have none; the next append chooses one.
+
 ``visible`` is the end for readers as long as the machine runs. It is less than ``end`` while an append is forced to the
 disk, so that no reader sees bytes that a power cut could still remove.
 """
@@ -22,12 +24,13 @@ import os
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 from zlib import crc32
 
 from journal_wire import JournalHead
 
 from krammar.journal.errors import CorruptJournalError, UnknownJournalError
+from krammar.journal.uuids import NULL_UUID
 from krammar.util.boot import current_boot
 from krammar.wire.errors import WireError
 
@@ -51,10 +54,11 @@ class Head(NamedTuple):
     sum: int = 0
     limit: int = 0
     boot: UUID = NO_BOOT
+    journal_id: UUID = NULL_UUID
 
     def encode(self) -> bytes:
         """Return the bytes of a slot. The last field is the checksum of the others."""
-        data = JournalHead(version=1, **self._asdict()).encode()[:-4]
+        data = JournalHead(version=2, **self._asdict()).encode()[:-4]
         return data + crc32(data).to_bytes(4, "big")
 
     @property
@@ -62,8 +66,16 @@ class Head(NamedTuple):
         """Whether the whole journal was forced to the disk, and no later head was."""
         return self.synced == self.end == self.limit
 
+    def with_id(self) -> Head:
+        """Return this head with an id; it chooses one if there is none."""
+        return self if self.journal_id != NULL_UUID else self._replace(journal_id=uuid4())
 
-_SIZES = {version: len(JournalHead(version=version).encode()) for version in (0, 1)}
+    def is_of(self, journal_id: UUID) -> bool:
+        """Return whether this can be a head of the journal with this id. An unknown id fits every journal."""
+        return journal_id in (self.journal_id, NULL_UUID) or self.journal_id == NULL_UUID
+
+
+_SIZES = {version: len(JournalHead(version=version).encode()) for version in range(3)}
 
 
 def read_head(folder: Path) -> Head:
@@ -115,9 +127,8 @@ def _parse_slot(data: bytes) -> Head | None:
     return head
 
 
-def readable_end(folder: Path) -> int:
-    """Return the end of a journal for readers (exclusive). Raises the errors of ``read_head``."""
-    head = read_head(folder)
+def readable_end(folder: Path, head: Head) -> int:
+    """Return the end of a journal for readers (exclusive)."""
     return head.visible if head.boot == current_boot() else intact_end(folder, head)
 
 
@@ -152,9 +163,17 @@ def fragment_path(folder: Path, begin: int) -> Path:
 
 
 def fragments(folder: Path) -> list[int]:
-    """Return the offsets at which the fragments of a journal begin, ascending."""
+    """Return the offsets at which the fragments of a journal begin, ascending.
+
+    Raises:
+        UnknownJournalError: the journal was deleted.
+    """
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        raise UnknownJournalError(f"the journal in {folder} was deleted") from None
     return sorted(
         int(name.removesuffix(SUFFIX))
-        for name in os.listdir(folder)
+        for name in names
         if name.endswith(SUFFIX) and name.removesuffix(SUFFIX).isdecimal()
     )

@@ -212,7 +212,9 @@ class ReadCommittedIter(Closing, Iterator[Envelope]):
             SequencerError: the iterator is not ``drained``.
         """
         return Checkpoint(
-            {self.reader.spec.name: self.read_through}, self.sequencer.producer_states()
+            {self.reader.spec.name: self.read_through},
+            self.sequencer.producer_states(),
+            journal_ids={self.reader.spec.name: self.reader.journal_id},
         )
 
     def __next__(self) -> Envelope:

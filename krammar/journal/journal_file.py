@@ -40,17 +40,12 @@ opening = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """The settings of FileJournals.
-
-    ``wake``    lets a thread write appends soon
-    ``forget``  is called with the name of a journal that was deleted
-    """
+    """The settings of FileJournals. ``wake`` lets a thread write appends soon."""
 
     fragment_bytes: int
     fsync: bool
     buffer_bytes: int
     wake: Callable[[], None]
-    forget: Callable[[str], None]
 
 
 class JournalFile:
@@ -134,25 +129,22 @@ class JournalFile:
             # An open file can still be written after it was deleted, but nobody would ever read it.
             is_current = os.path.samestat(os.fstat(self._head_file), os.stat(path))
         except FileNotFoundError:
-            self._forget()
+            self.close()
             raise AppendError(
                 f"{self._journal}: the journal was deleted; create it again, and repeat the append"
             ) from None
         if not is_current:
             # It could go on, but a transaction that began in the old journal would lose its first messages.
-            self._forget()
+            self.close()
             raise AppendError(
                 f"{self._journal}: the journal was deleted and created again, and nothing was appended; repeat the "
                 "append, or the whole transaction, to write to the new journal"
             )
         slots = os.pread(self._head_file, 2 * SLOT, 0)
         if slots != self._slots:  # another process has written, or the file was just opened
-            self._head, self._slot = parse_head(self._folder, slots)
+            head, self._slot = parse_head(self._folder, slots)
+            self._head = head.with_id()
             self._slots = slots
-
-    def _forget(self) -> None:
-        self.close()
-        self._settings.forget(self._journal)
 
     def _unlock(self) -> None:
         if self._head_file >= 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, Self
+from uuid import UUID
 
 from krammar.journal.checkpoints import AckIntent
 from krammar.journal.specs import JournalSpec
@@ -45,17 +46,25 @@ class AsyncAppend(Protocol):
 class Reader(Protocol):
     """Reads the frames of a journal that begin between two offsets.
 
-    ``offset`` is the offset of the next frame. If frames were deleted, the reader logs a warning and continues with
+    ``offset`` is the offset of the next frame. ``journal_id`` is the journal's id, or the null UUID as long as it is
+    unknown: of journals in topics before the first read, and of brokers without topic ids. If frames were deleted, the reader logs a warning and continues with
     the next existing one.
     """
 
     offset: int
 
     @property
+    def journal_id(self) -> UUID: ...
+
+    @property
     def spec(self) -> JournalSpec: ...
 
     def read(self) -> list[Frame]:
-        """Return the next frames, at least one; an empty list at the end."""
+        """Return the next frames, at least one; an empty list at the end.
+
+        Raises:
+            UnknownJournalError: the journal was deleted, or deleted and created again.
+        """
 
     def between(self, begin: int, end: int) -> Reader:
         """Return another reader of the same journal for these offsets; both readers stay usable."""
@@ -83,16 +92,24 @@ class Journals(Protocol):
         """
 
     def reader(
-        self, journal: str, begin: int = 0, end: int | None = None, *, follow: bool = False
+        self,
+        journal: str,
+        begin: int = 0,
+        end: int | None = None,
+        *,
+        journal_id: UUID | None = None,
+        follow: bool = False,
     ) -> Reader:
         """Return a reader of the frames with ``begin <= offset < end``.
 
         Args:
             end: the default is the journal's current end.
+            journal_id: the id that the journal must have, from a checkpoint. By default, or with the null UUID, the
+                reader reads the journal that has the name when it begins.
             follow: without ``end``, wait for new frames forever, until another thread closes the reader.
 
         Raises:
-            UnknownJournalError: the journal does not exist.
+            UnknownJournalError: the journal does not exist, or has another id.
         """
 
     def flush(self) -> None:

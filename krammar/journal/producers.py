@@ -22,7 +22,7 @@ class JournalProducer(NamedTuple):
 class ProducerState(NamedTuple):
     """The state of a producer in a journal.
 
-    ``last_ack``  the clock of its last ACK_TXN or OUTSIDE_TXN; 0 if there is none
+    ``last_ack``  the clock of its last ACK_TXN or OUTSIDE_TXN; without one, the clock of its first message minus one
     ``begin``     the offset of its first CONTINUE_TXN with a larger clock; -1 if there is none
     """
 

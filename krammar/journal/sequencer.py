@@ -52,6 +52,8 @@ class Sequencer:
                       checkpoint and may write messages again; they are returned again until it has caught up. Clock 0
                       means that the producer has ended, and it is forgotten.
 
+    Before its first message, a producer's last acknowledgement counts as the clock of that message minus one.
+
     A message without a UUID of version 1, or with other flags, is returned immediately and has no other effect.
 
     Args:
@@ -123,7 +125,10 @@ class Sequencer:
         try:
             p = self._journals[journal][node]
         except KeyError:
-            p = self._journals.setdefault(journal, {}).setdefault(node, ProducerProgress())
+            if not clock:  # the producer has ended
+                return
+            # As in Gazette, messages before the first one that was read count as acknowledged.
+            p = self._journals.setdefault(journal, {})[node] = ProducerProgress(clock - 1)
         if flags == _CONTINUE:
             if clock <= p.latest:
                 return

@@ -6,12 +6,14 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
+from uuid import UUID
 
 from krammar.client import Client, Settings, TopicPartition
 from krammar.client.errors import OffsetOutOfRange, UnknownTopicId, UnknownTopicOrPartition
-from krammar.journal.errors import UnknownJournalError
+from krammar.journal.errors import UnknownJournalError, created_again
 from krammar.journal.journals import Frame
 from krammar.journal.specs import JournalSpec
+from krammar.journal.uuids import NULL_UUID
 from krammar.util.closing import Closing
 
 log = logging.getLogger("krammar.journal")
@@ -27,11 +29,18 @@ class TopicReader(Closing):
     _PAUSE = 200
 
     def __init__(
-        self, settings: Settings, spec: JournalSpec, at: TopicPartition, begin: int, end: int | None
+        self,
+        settings: Settings,
+        spec: JournalSpec,
+        journal_id: UUID,
+        at: TopicPartition,
+        begin: int,
+        end: int | None,
     ) -> None:
         if begin < 0:
             raise ValueError(f"{spec.name}: offset {begin} is negative")
         self.spec = spec
+        self.journal_id = journal_id
         self.offset = begin
         self._settings = settings
         self._at = at
@@ -43,7 +52,7 @@ class TopicReader(Closing):
         """Return the next records, or an empty list at the end.
 
         Raises:
-            UnknownJournalError: the topic was deleted.
+            UnknownJournalError: the topic was deleted, or deleted and created again.
             ClientError: the brokers cannot be read.
         """
         if self._end is not None and self.offset >= self._end:
@@ -53,7 +62,11 @@ class TopicReader(Closing):
                 return []
             # The reader may connect while brokers restart.
             self._client = Client(self._settings, krammar_retry_bootstrap=True)
-            self._reader = self._client.fetch({self._at: self.offset}, until=self._until())
+            self._reader = self._client.fetch(
+                {self._at: self.offset},
+                until=self._until(),
+                topic_ids={self._at.topic: self.journal_id},
+            )
         while not self._closed.is_set() and not self._reader.finished:
             try:
                 results = self._reader.poll(self._PAUSE)
@@ -64,7 +77,12 @@ class TopicReader(Closing):
                 self._reader.seek(self._at, self.offset, until=self._end)
                 continue
             except (UnknownTopicOrPartition, UnknownTopicId) as error:
-                raise UnknownJournalError(f"journal {self.spec.name!r} does not exist") from error
+                unknown = self._unknown()
+                # The client would continue with the new topic.
+                self._stop()
+                raise unknown from error
+            if self.journal_id == NULL_UUID:
+                self.journal_id = self._current_id()
             frames: list[Frame] = []
             for fetched in results:
                 for record in fetched:
@@ -77,6 +95,18 @@ class TopicReader(Closing):
                 return frames
         self._stop()
         return []
+
+    def _current_id(self) -> UUID:
+        """Return the topic's id as far as the client knows it."""
+        assert self._client is not None
+        topic = self._client.cluster.metadata.topics.get(self._at.topic)
+        return NULL_UUID if topic is None else topic.topic_id
+
+    def _unknown(self) -> UnknownJournalError:
+        current_id = self._current_id()
+        if NULL_UUID != self.journal_id != current_id != NULL_UUID:
+            return created_again(self.spec.name, current_id)
+        return UnknownJournalError(f"journal {self.spec.name!r} does not exist")
 
     def _until(self) -> dict[TopicPartition, int] | None:
         return None if self._end is None else {self._at: self._end}
@@ -92,11 +122,11 @@ class TopicReader(Closing):
 
     def between(self, begin: int, end: int) -> TopicReader:
         """Return another reader of the same journal for these offsets."""
-        return TopicReader(self._settings, self.spec, self._at, begin, end)
+        return TopicReader(self._settings, self.spec, self.journal_id, self._at, begin, end)
 
     def ranges(self, ranges: Sequence[tuple[int, int]]) -> TopicReader:
         """Return another reader of the same journal for some ranges of offsets; see ``Reader``."""
-        return _RangesReader(self._settings, self.spec, self._at, ranges)
+        return _RangesReader(self._settings, self.spec, self.journal_id, self._at, ranges)
 
     def _stop(self) -> None:
         if self._client is not None:
@@ -121,10 +151,11 @@ class _RangesReader(TopicReader):
         self,
         settings: Settings,
         spec: JournalSpec,
+        journal_id: UUID,
         at: TopicPartition,
         ranges: Sequence[tuple[int, int]],
     ) -> None:
-        super().__init__(settings, spec, at, ranges[0][0], ranges[-1][1])
+        super().__init__(settings, spec, journal_id, at, ranges[0][0], ranges[-1][1])
         self._left = deque(ranges)
 
     def read(self) -> list[Frame]:

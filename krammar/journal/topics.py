@@ -14,15 +14,17 @@ import logging
 import threading
 from collections.abc import Mapping as Dictionary
 from typing import Any
+from uuid import UUID
 
 from krammar.client import At, Client, ClientError, Delivery, Producer, Settings, TopicPartition
 from krammar.client.errors import DeadlineError, UnknownTopicOrPartition
-from krammar.journal.errors import AppendError, UnknownJournalError
+from krammar.journal.errors import AppendError, UnknownJournalError, created_again
 from krammar.journal.fixed_framing import FIXED_CONTENT_TYPE
 from krammar.journal.journals import Ticker
 from krammar.journal.mapping import Partitions, refreshing
 from krammar.journal.specs import JournalSpec
 from krammar.journal.topic_reader import TopicReader
+from krammar.journal.uuids import NULL_UUID
 from krammar.util.closing import Closing
 
 log = logging.getLogger("krammar.journal")
@@ -101,6 +103,23 @@ class TopicJournals(Closing):
             except UnknownTopicOrPartition as error:
                 raise UnknownJournalError(f"journal {journal!r} does not exist") from error
 
+    def journal_id(self, journal: str) -> UUID:
+        """Return the id of a journal, which is the id of its topic; the null UUID if the brokers have no topic ids.
+
+        Raises:
+            UnknownJournalError: the journal does not exist.
+            ClientError: the brokers cannot be asked.
+        """
+        topic = _partition_of(journal).topic
+        with self._working:
+            cluster = self._client.cluster
+            cluster.metadata.outdate([topic])
+            deadline = cluster.deadline(f"finding topic {topic}")
+            try:
+                return cluster.topic(topic, deadline, auto_create=False).topic_id
+            except UnknownTopicOrPartition as error:
+                raise UnknownJournalError(f"journal {journal!r} does not exist") from error
+
     # Writing.
 
     def append(self, journal: str, data: bytes) -> TopicAppend:
@@ -173,22 +192,35 @@ class TopicJournals(Closing):
     # Reading.
 
     def reader(
-        self, journal: str, begin: int = 0, end: int | None = None, *, follow: bool = False
+        self,
+        journal: str,
+        begin: int = 0,
+        end: int | None = None,
+        *,
+        journal_id: UUID | None = None,
+        follow: bool = False,
     ) -> TopicReader:
         """Return a reader of the records with ``begin <= offset < end``.
 
         Args:
             end: the default is the partition's current end.
+            journal_id: the id that the topic must have, from a checkpoint.
             follow: without ``end``, wait for new records forever.
 
         Raises:
-            UnknownJournalError: the journal does not exist.
+            UnknownJournalError: the journal does not exist, or has another id. With ``end`` or ``follow``, the first
+                read raises it.
             ClientError: the brokers cannot be asked.
         """
         at = _partition_of(journal)
+        wanted = NULL_UUID if journal_id is None else journal_id
         if end is None and not follow:
+            current_id = self.journal_id(journal)
+            if NULL_UUID != wanted != current_id != NULL_UUID:
+                raise created_again(journal, current_id)
+            wanted = current_id
             end = self.offsets(journal)[1]
-        return TopicReader(self._client.settings, self.spec(journal), at, begin, end)
+        return TopicReader(self._client.settings, self.spec(journal), wanted, at, begin, end)
 
 
 class TopicAppend:

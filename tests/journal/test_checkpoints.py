@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 from zlib import crc32
 
 import pytest
@@ -52,23 +54,37 @@ def test_intents(intents: list[AckIntent]) -> None:
 
 
 def test_a_checkpoint_by_hand() -> None:
-    checkpoint = Checkpoint({"x/0": 7}, [ProducerState("x/0", A, 2**64 - 2, 5)])
+    journal_id = UUID("89abcdef-4567-4123-a802-010203040506")
+    checkpoint = Checkpoint(
+        {"x/0": 7}, [ProducerState("x/0", A, 2**64 - 2, 5)], journal_ids={"x/0": journal_id}
+    )
     data = bytes.fromhex(
-        "0001 00000001 0003 782f30 0000000000000007"
+        "0002 00000001 0003 782f30 0000000000000007 89abcdef45674123a802010203040506"
         "00000001 0003 782f30 00000006 01000000000a fffffffffffffffe 0000000000000005"
         "00000000"
     )
     data += crc32(data).to_bytes(4, "big")
     assert checkpoint.encode() == data
     assert Checkpoint.decode(data) == checkpoint
-    assert Checkpoint.decode(b"\0\0" + data[2:-4]) == checkpoint
+    # Earlier versions of krammar wrote no ids and no checksum.
+    older = data[2:-4].replace(journal_id.bytes, b"")
+    assert Checkpoint.decode(b"\0\0" + older) == replace(checkpoint, journal_ids={})
 
 
-@given(st.dictionaries(NAMES, st.integers(0, 2**63 - 1), max_size=3), STATES, INTENTS)
+@given(
+    st.dictionaries(NAMES, st.tuples(st.integers(0, 2**63 - 1), st.uuids()), max_size=3),
+    STATES,
+    INTENTS,
+)
 def test_checkpoints(
-    read_through: dict[str, int], states: list[ProducerState], intents: list[AckIntent]
+    read: dict[str, tuple[int, UUID]], states: list[ProducerState], intents: list[AckIntent]
 ) -> None:
-    checkpoint = Checkpoint(read_through, states, intents)
+    checkpoint = Checkpoint(
+        {name: offset for name, (offset, _) in read.items()},
+        states,
+        intents,
+        {name: journal_id for name, (_, journal_id) in read.items()},
+    )
     again = Checkpoint.decode(checkpoint.encode())
     assert again == checkpoint
     assert all(type(state.producer) is ProducerID for state in again.states)

@@ -81,7 +81,7 @@ def test_killed_at_every_byte(
     tmp_path: Path, fragment_bytes: int, before: int, caplog: Any
 ) -> None:
     # The head names another fragment before it is created.
-    total = 2 * len(NEW) + (74 if fragment_bytes > 100 else 148)
+    total = 2 * len(NEW) + (90 if fragment_bytes > 100 else 180)
     for limit in range(total + 1):
         root = tmp_path / f"{limit}"
         with FileJournals(root, linger_ms=1e6) as journals:

@@ -35,11 +35,13 @@ class Known:
     """What the model knows of a producer in a journal: its last acknowledgement, and all that waits."""
 
     def __init__(self) -> None:
-        self.acknowledged = 0
+        self.acknowledged: int | None = None
         self.waiting: list[tuple[int, str]] = []
 
     def take(self, clock: int, flags: int, text: str) -> list[str]:
         """What comes out when this message is read."""
+        if self.acknowledged is None:
+            self.acknowledged = clock - 1
         if flags == OUTSIDE:
             if clock <= self.acknowledged:
                 return []
@@ -53,7 +55,8 @@ class Known:
         out = []
         if clock > self.acknowledged:
             out = [text for at, text in self.waiting if at < clock]
-        self.acknowledged = clock
+        # A producer that has ended is unknown.
+        self.acknowledged = clock or None
         self.waiting = []
         return out
 

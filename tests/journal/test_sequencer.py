@@ -121,6 +121,25 @@ def test_a_rollback_before_the_first_acknowledgement() -> None:
     assert s.write(A, 7, ACK) == "6"
 
 
+def test_messages_before_the_first_one_count_as_acknowledged() -> None:
+    s = Stream()
+    s.write(A, 6, CONTINUE)
+    assert [state.last_ack for state in s.sequencer.producer_states()] == [5]
+    assert s.write(A, 4, OUTSIDE) == ""
+    s.restart()
+    assert s.write(A, 5, OUTSIDE) == ""
+    assert s.write(A, 7, ACK) == "6"
+    assert [state.last_ack for state in s.sequencer.producer_states()] == [7]
+    # A producer that has ended is unknown.
+    assert s.write(A, 0, ACK) == ""
+    s.write(A, 3, CONTINUE)
+    assert s.write(A, 2, OUTSIDE) == ""
+    assert s.write(A, 4, ACK) == "3"
+    for flags in (OUTSIDE, CONTINUE, ACK):
+        assert s.write(B, 0, flags) == ""
+    assert [state.producer for state in s.sequencer.producer_states()] == [A]
+
+
 def test_a_producer_that_goes_back_is_followed(caplog: pytest.LogCaptureFixture) -> None:
     s = Stream()
     s.write(A, 8, CONTINUE)

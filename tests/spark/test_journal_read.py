@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import random
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -257,6 +258,30 @@ def test_topics_and_patterns_choose_journals(tmp_path: Path) -> None:
         names(subscribe="nothing")
     with pytest.raises(MissingDataError, match="does not exist"):
         rows(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("messages", [0, 1, 40])
+def test_a_journal_that_is_created_again_after_planning(tmp_path: Path, messages: int) -> None:
+    for number, options in enumerate(
+        (
+            {},
+            {"splitBytes": 400},
+            {"splitBytes": 400, "kafka__isolation__level": "read_uncommitted"},
+        )
+    ):
+        root = tmp_path / f"{number}"
+        with FileJournals(root) as journals:
+            journals.create("a/0")
+            fill(journals, "a/0", [message(1, clock, 0, b"old") for clock in range(1, 21)])
+            reader, tasks = reader_of(root, **options)
+            assert len(tasks) > number // 2
+            shutil.rmtree(journals.folder("a/0"))
+        with FileJournals(root) as journals:
+            journals.create("a/0")
+            fill(journals, "a/0", [message(2, clock, 0, b"new") for clock in range(1, messages)])
+        for task in tasks:
+            with pytest.raises(SparkSourceError, match="the journal was deleted and created again"):
+                list(reader.read(task))
 
 
 def test_damaged_frames_are_skipped_and_told(

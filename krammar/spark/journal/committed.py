@@ -52,8 +52,8 @@ class _Producer:
 
     __slots__ = ("begin", "last_ack", "latest")
 
-    def __init__(self) -> None:
-        self.last_ack = self.latest = 0
+    def __init__(self, last_ack: int) -> None:
+        self.last_ack = self.latest = last_ack
         self.begin = -1
 
 
@@ -86,7 +86,9 @@ class Scan:
         node = number & NODE_MASK
         p = self._producers.get(node)
         if p is None:
-            p = self._producers[node] = _Producer()
+            if not clock:
+                return
+            p = self._producers[node] = _Producer(clock - 1)
         if flags == _CONTINUE:
             if clock > p.latest:
                 p.latest = clock
@@ -134,6 +136,8 @@ class Filter:
         self._open = {node: next(spans) for node, spans in self._spans.items()}
         self._seen = dict(part.seen)
         self._acked = dict(part.acked)
+        # Producers that have ended, and have written nothing since.
+        self._ended: set[int] = set()
 
     def passes(self, offset: int, uuid: UUID) -> bool:
         """Return whether the next message is committed."""
@@ -143,6 +147,9 @@ class Filter:
             return True
         node = number & NODE_MASK
         clock = get_clock(uuid)
+        if self._ended and clock and node in self._ended:
+            self._ended.discard(node)
+            self._acked[node] = clock - 1
         if flags == _CONTINUE:
             span = self._open.get(node)
             while span is not None and offset >= span.end:
@@ -160,6 +167,8 @@ class Filter:
         before = self._acked.get(node, 0)
         if flags == _ACK:
             self._acked[node] = clock
+            if not clock:
+                self._ended.add(node)
             return False
         if clock <= before:
             return False

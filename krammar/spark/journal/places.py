@@ -130,7 +130,7 @@ class JournalPlace:
         if isinstance(journals, FileJournals):
             # If the root does not exist either, the file system may not be mounted.
             found = journals.root.is_dir()
-            return {name for name in names if found and not (journals.root / name).is_dir()}
+            return {name for name in names if found and not journals.folder(name).is_dir()}
         assert self.settings is not None
         wanted = set(names)
         with Client(self.settings) as client:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -60,14 +60,16 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
 class Task:
     """The offsets of a journal that one task reads: ``begin``, up to but not including ``end``.
 
-    ``whole``  whether the task reads the whole journal
-    ``part``   which messages of a part of the journal are committed; None if the task reads the whole
-               journal, or uncommitted messages too
-    ``limit``  the journal's end. If a task reads a part with uncommitted messages from files, ``begin``
-               and ``end`` may be inside of a frame.
+    ``journal_id``  the journal's id at planning time. A journal that was created again since has other messages
+    ``whole``       whether the task reads the whole journal
+    ``part``        which messages of a part of the journal are committed; None if the task reads the whole
+                    journal, or uncommitted messages too
+    ``limit``       the journal's end. If a task reads a part with uncommitted messages from files, ``begin``
+                    and ``end`` may be inside of a frame.
     """
 
     journal: str
+    journal_id: UUID
     begin: int
     end: int
     whole: bool = True
@@ -126,12 +128,12 @@ class JournalReader(DataSourceReader):
         """
         options = self.options
         with self.place.errors("planning"), self.place.open() as journals:
-            ends = {spec.name: journals.offsets(spec.name) for spec in self._select(journals)}
-            whole = [
-                Task(journal, begin, end, limit=end)
-                for journal, (begin, end) in ends.items()
-                if begin < end
-            ]
+            whole = []
+            for name in dict.fromkeys(spec.name for spec in self._select(journals)):
+                journal_id = journals.journal_id(name)
+                begin, end = journals.offsets(name)
+                if begin < end:
+                    whole.append(Task(name, journal_id, begin, end, limit=end))
             most = options["splitBytes" if self.place.is_files else "maxRecordsPerPartition"]
             parts = split(whole, options["minPartitions"], most)
             tasks = [
@@ -179,17 +181,17 @@ class JournalReader(DataSourceReader):
             for part in parts:
                 yield replace(part, whole=False)
             return
-        journal, begin, end = parts[0].journal, parts[0].begin, parts[-1].end
+        begin, end = parts[0].begin, parts[-1].end
         marks = [part.begin for part in parts[:0:-1]]
         scan = Scan(begin)
-        for envelope in ReadUncommittedIter(self._open(journals, journal, begin, end), self.cls):
+        for envelope in ReadUncommittedIter(self._open(journals, parts[0], begin, end), self.cls):
             if marks and envelope.begin >= marks[-1]:
                 scan.cut(envelope.begin)
                 while marks and envelope.begin >= marks[-1]:
                     marks.pop()
             scan.add(envelope.begin, envelope.message.get_uuid())
         for found in scan.finish(end):
-            yield Task(journal, found.begin, found.end, whole=False, part=found)
+            yield replace(parts[0], begin=found.begin, end=found.end, whole=False, part=found)
 
     # In a task.
 
@@ -208,12 +210,13 @@ class JournalReader(DataSourceReader):
             yield from rows_in.batches(self.options, self._messages(journals, task))
 
     def _messages(self, journals: AnyJournals, task: Task) -> Iterator[Envelope]:
-        begin, end, part = task.begin, task.end, task.part
+        part = task.part
+        reader = self._open(journals, task, task.begin, task.end)
         if part is None and not task.whole and isinstance(journals, FileJournals):
             begin, end = self._boundaries(journals, task)
             if begin >= end:
                 return
-        reader = self._open(journals, task.journal, begin, end)
+            reader = reader.between(begin, end)
         if task.whole and self.committed:
             with ReadCommittedIter(reader, self.cls) as committed:
                 yield from committed
@@ -226,15 +229,15 @@ class JournalReader(DataSourceReader):
 
     def _boundaries(self, journals: FileJournals, task: Task) -> tuple[int, int]:
         spec = journals.spec(task.journal)
-        folder = Path(journals.root, task.journal)
+        folder = journals.folder(task.journal)
         first, last = (
             boundary(folder, spec.framing, self.cls, mark, task.limit)
             for mark in (task.begin, task.end)
         )
         return first, last
 
-    def _open(self, journals: AnyJournals, journal: str, begin: int, end: int) -> Reader:
-        reader = journals.reader(journal, begin, end)
+    def _open(self, journals: AnyJournals, task: Task, begin: int, end: int) -> Reader:
+        reader = journals.reader(task.journal, begin, end, journal_id=task.journal_id)
         return _Strict(reader, self.cls) if self.strict else reader
 
 
@@ -245,6 +248,10 @@ class _Strict:
         self._reader = reader
         self._cls = cls
         self.spec = reader.spec
+
+    @property
+    def journal_id(self) -> UUID:
+        return self._reader.journal_id
 
     @property
     def offset(self) -> int:
