@@ -26,6 +26,7 @@ class Environment:
     ``delete_delay_ms``   how long the folders of deleted partitions stay on the disk
     ``log_start_moved``   called with a log when records were deleted on request, which must survive a crash
     ``flushed``           called after each flush of a log to the disk, with its seconds
+    ``flush_failed``      called with a log for which a flush has failed, so that acknowledged records can be lost
     ``bounds``            the limits of a batch
     """
 
@@ -39,6 +40,7 @@ class Environment:
     removal_planned: Callable[[], None] = lambda: None
     flush_planned: Callable[[], None] = lambda: None
     flushed: Callable[[float], object] = lambda seconds: None
+    flush_failed: Callable[[Any], None] = lambda log: None
     delete_delay_ms: int = 60_000
     later: list[tuple[int, str]] = field(default_factory=list)
 

@@ -89,7 +89,7 @@ class Flushing(Thread):
             if isinstance(result, OSError) and no_descriptors(result):
                 self._error = result
             elif isinstance(result, OSError):
-                log.take_offline(result)
+                log.fail_flush(result)
             else:
                 log.finish_flush(end_offset)
                 if paths:

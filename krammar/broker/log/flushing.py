@@ -75,7 +75,7 @@ class FlushedLog(ReadableLog):
             segment.cut_back()
             if no_descriptors(error):
                 raise self._cannot_write(error) from None
-            self.take_offline(error)
+            self.fail_flush(error)
             raise self._failure(self.offline) from None
         self._forced_to = end_offset
         self.flushed_ms = self.environment.now_ms()
@@ -104,11 +104,15 @@ class FlushedLog(ReadableLog):
             )
         return self._failure(str(error))
 
+    def fail_flush(self, error: OSError) -> None:
+        """Take the log offline, because the kernel may have dropped the data, and the next fsync would succeed without it."""
+        self.environment.flush_failed(self)
+        self.take_offline(error)
+
     def take_offline(self, error: OSError) -> None:
         """Refuse all requests until the next start, which verifies the log.
 
-        After a failed fsync, the kernel may have dropped the data, and the next fsync would succeed without it. Kafka
-        takes the whole log directory offline; other partitions are not affected here.
+        Kafka takes the whole log directory offline; other partitions are not affected here.
         """
         if self.closed:
             return
@@ -138,7 +142,7 @@ class FlushedLog(ReadableLog):
                 seconds = sync_all(paths)
             except OSError as error:
                 if not no_descriptors(error):
-                    self.take_offline(error)
+                    self.fail_flush(error)
                 raise
             self.environment.flushed(seconds)
             self.finish_flush(end_offset)

@@ -34,7 +34,8 @@ class LogFolder:
     """One of ``log.dirs``, with its lock and its checkpoint files.
 
     ``clean``       whether the last broker was shut down cleanly
-    ``lost_power``  whether a power cut can have taken acknowledged records, and ``note_running`` was not called since
+    ``lost_power``  whether a power cut, or a flush that failed in an earlier run, can have taken acknowledged records,
+                    and ``note_running`` was not called since
     ``offsets``     the content of the checkpoint files, by their names
     ``partitions``  the folders of partitions
     ``leftovers``   the folders of deleted partitions
@@ -64,6 +65,7 @@ class LogFolder:
             }
             self.partitions = self._find_partitions()
             self._last_run = self._read_running()
+            self._has_loss = False  # whether a flush has failed in this run
             self.lost_power = (
                 bool(self.partitions) and not self.clean and self._may_have_lost_power()
             )
@@ -99,13 +101,28 @@ class LogFolder:
 
     def note_running(self) -> None:
         """Write which run of the machine this is, so that the next start can notice a power cut. Raises OSError."""
-        boot, fsync = str(current_boot()), self._environment.fsync
-        if self._last_run is not None and self._last_run[0] == boot and fsync == "always":
-            # What earlier brokers have not forced to the disk can still be lost.
-            fsync = self._last_run[1]
-        running = {"version": 0, "boot": boot, "fsync": fsync}
+        if self._has_loss:
+            return
+        running = {"version": 0, "boot": str(current_boot()), "fsync": self._weakest_fsync()}
         write_atomically(self.path / RUNNING, json.dumps(running).encode(), durable=self._durable)
         self.lost_power = False
+
+    def _weakest_fsync(self) -> str:
+        """Return the setting that decides what can be lost: records that earlier brokers have not forced to the disk, too."""
+        fsync = self._environment.fsync
+        if self._last_run is None or fsync != "always":
+            return fsync
+        boot, earlier = self._last_run
+        return earlier if boot == str(current_boot()) else fsync
+
+    def note_loss(self) -> None:
+        """Note that a flush has failed. Raises OSError.
+
+        The next start cannot know what is lost, as after a power cut. With ``always``, nothing was acknowledged yet.
+        """
+        if self._weakest_fsync() != "always":
+            self._has_loss = True
+            unlink(self.path / RUNNING, durable=self._durable)
 
     def _read(self, name: str) -> dict[tuple[str, int], int]:
         try:

@@ -49,6 +49,7 @@ class LogManager:
         """Lock the folders, and create missing ones. Raises StorageError."""
         self.environment = environment
         environment.log_start_moved = self._checkpoint_start
+        environment.flush_failed = self._note_loss
         self._logs: dict[tuple[str, int], PartitionLog] = {}
         self.folders: list[LogFolder] = []
         self.cleaner = Cleaner(self, environment, self._checkpoint_cleaner)
@@ -72,7 +73,9 @@ class LogManager:
 
     @property
     def lost_power(self) -> bool:
-        """Whether a power cut may have lost acknowledged records, and ``repaired`` was not called since."""
+        """Whether a power cut, or a flush that failed in an earlier run, may have lost acknowledged records, and
+        ``repaired`` was not called since.
+        """
         return any(folder.lost_power for folder in self.folders)
 
     def repaired(self) -> None:
@@ -84,6 +87,12 @@ class LogManager:
             if folder.lost_power:
                 with self.environment.warning(f"{folder.path / RUNNING}: cannot be written"):
                     folder.note_running()
+
+    def _note_loss(self, log: PartitionLog) -> None:
+        for folder in self.folders:
+            if folder.path == log.path.parent:
+                with self.environment.warning(f"{folder.path / RUNNING}: cannot be removed"):
+                    folder.note_loss()
 
     def get(self, topic: str, partition: int) -> PartitionLog | None:
         return self._logs.get((topic, partition))

@@ -29,8 +29,8 @@ class Completion:
     """Completes prepared transactions, and retries what fails.
 
     ``markers``    the partitions of prepared transactions without a marker, by transactional id
-    ``unsettled``  transactional ids that were prepared at the start: their later states may be lost, and some
-                   partitions may have the marker already
+    ``unsettled``  transactional ids that were prepared at a start after a power cut: their later states may be lost,
+                   and some partitions may have the marker already
     ``ended``      called with each transactional id whose complete state is in the log
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from krammar.broker.errors import ApiError
@@ -11,7 +11,7 @@ from krammar.broker.log.manager import LogManager
 from krammar.broker.timers import Timers
 from krammar.broker.transactions import recovery
 from krammar.broker.transactions.completion import Completion
-from krammar.broker.transactions.state import Transaction
+from krammar.broker.transactions.state import TopicPartition, Transaction
 from krammar.broker.transactions.store import StateStore
 
 log = logging.getLogger("krammar.broker.transactions")
@@ -38,29 +38,35 @@ class Restart:
         self._completion.ended = self._ended
 
     def load(self) -> None:
-        """Load the states: complete prepared transactions, and start the timeouts of open ones."""
+        """Load the states: complete prepared transactions, and start the timeouts of open ones.
+
+        After a power cut, all producers are fenced instead. Only then, the logs of partitions matter.
+        """
         is_complete = self._store.load()
-        remains = recovery.Remains.of(self._logs)
-        if self._logs.lost_power and self._store:
+        lost_power = self._logs.lost_power
+        if lost_power and self._store:
             self._unfenced.update(self._store)
             log.warning(
                 "a power cut can have taken acknowledged records: the producers of %d transactional ids are fenced,"
                 " and their open transactions are aborted",
                 len(self._store),
             )
+        found = recovery.partitions_with_transactions(self._logs) if lost_power else {}
         for transactional_id, transaction in list(self._store.items()):
             if transaction.is_prepared:
-                self._completion.unsettled.add(transactional_id)
+                if lost_power:
+                    self._completion.unsettled.add(transactional_id)
                 self._completion.complete(transactional_id, transaction)
-            elif transactional_id in self._unfenced:
-                self._begin_fencing(transactional_id, remains)
-            else:
-                self._settle(transactional_id, remains)
+            elif lost_power:
+                self._begin_fencing(transactional_id, found)
+            elif transaction.is_open:
+                self._opened(transactional_id, transaction)
         self._completion.complete_all()
-        if is_complete:
-            self._abort_abandoned()
-        # The states that could not be read remain to be fenced by a later start.
-        self._all_known = is_complete or not self._store.exists
+        are_ended = not any(each.offline for each in self._logs)
+        if lost_power and is_complete:
+            are_ended &= self._abort_abandoned()
+        # What could not be read or ended remains for a later start.
+        self._all_known = are_ended and (is_complete or not self._store.exists)
         self._note_fenced()
 
     def _note_fenced(self) -> None:
@@ -70,53 +76,40 @@ class Restart:
     def _ended(self, transactional_id: str) -> None:
         if transactional_id in self._completion.unsettled:
             self._completion.unsettled.discard(transactional_id)
-            self._settle(transactional_id, recovery.Remains.of(self._logs))
+            # Later transactions of the id can be lost, or be open in partitions.
+            found = recovery.partitions_with_transactions(self._logs)
+            self._begin_fencing(transactional_id, found)
+            self._completion.complete_more(transactional_id)
         elif transactional_id in self._unfenced:
             self._unfenced.discard(transactional_id)
             self._note_fenced()
 
-    def _begin_fencing(self, transactional_id: str, remains: recovery.Remains) -> None:
-        """Let a transactional id refuse its producers from now on. The abort is written by ``Completion``."""
+    def _begin_fencing(
+        self, transactional_id: str, found: Mapping[int, Set[TopicPartition]]
+    ) -> None:
+        """Let a transactional id refuse its producers from now on. The abort is written by ``Completion``.
+
+        Args:
+            found: the partitions in which transactions are open, by producer id
+        """
         transaction = self._store[transactional_id]
-        fenced = recovery.fenced(transaction, remains, self._timers.now_ms())
+        open_in = found.get(transaction.producer_id, frozenset())
+        fenced = recovery.fenced(transaction, open_in, self._timers.now_ms())
         self._store[transactional_id] = fenced
         self._completion.markers[transactional_id] = set(fenced.partitions)
 
-    def _settle(self, transactional_id: str, remains: recovery.Remains) -> None:
-        """Repair a state after which others may be lost, and start the timeout of an open transaction."""
-        if transactional_id in self._unfenced:
-            self._begin_fencing(transactional_id, remains)
-            self._completion.complete_more(transactional_id)
-            return
-        transaction = self._store[transactional_id]
-        found = recovery.recovered(transaction, remains, self._timers.now_ms())
-        if found is not None:
-            log.warning(
-                "transactional id %r: its last states are lost; %s, and the epoch is %d",
-                transactional_id,
-                (
-                    "its open transaction is aborted"
-                    if found.is_prepared
-                    else "no transaction is open"
-                ),
-                found.epoch,
-            )
-            # Not written first: until the complete state is in the log, each start finds the same loss.
-            self._store[transactional_id] = found
-            if found.is_prepared:
-                self._completion.complete(transactional_id, found)
-        elif transaction.is_open:
-            self._opened(transactional_id, transaction)
+    def _abort_abandoned(self) -> bool:
+        """Abort open transactions that no transactional id knows: they would hide all later records.
 
-    def _abort_abandoned(self) -> None:
-        """Abort open transactions that no transactional id knows: they would hide all later records."""
-        remains = recovery.Remains.of(self._logs)
+        Returns whether all of them are aborted.
+        """
+        are_ended = True
         owned = {transaction.producer_id for transaction in self._store.values()}
-        for aborted in recovery.abandoned(remains, owned, self._timers.now_ms()):
-            for where in sorted(aborted.partitions):
-                partition_log = self._logs.get(*where)
-                if partition_log is None:
-                    continue
+        for partition_log in self._logs:
+            if partition_log.offline:
+                continue
+            where = partition_log.topic, partition_log.partition
+            for aborted in recovery.abandoned(partition_log, owned, self._timers.now_ms()):
                 producer = partition_log.producer_states.by_id[aborted.producer_id]
                 log.warning(
                     "%s-%d: the transaction of producer id %d is aborted: its state is lost",
@@ -128,4 +121,6 @@ class Restart:
                         where, aborted, max(producer.coordinator_epoch, 0), aborted.updated_ms
                     )
                 except ApiError as error:
+                    are_ended = False
                     log.error("%s-%d: it is not aborted before the next start: %s", *where, error)
+        return are_ended

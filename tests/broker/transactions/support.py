@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
+import pytest
 from kafka_wire import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -20,6 +21,7 @@ from kafka_wire import (
     TxnOffsetCommitRequest,
 )
 
+from krammar.util import boot as boot_module
 from tests.broker.requests import NO_ID, batch, fetch, produce_request
 from tests.broker.support import RawClient
 
@@ -31,6 +33,12 @@ def find_coordinators(client: RawClient, group: str = "group") -> None:
     for kind, key in ((0, group), (1, "id")):
         response = client.call(FindCoordinatorRequest(key=key, key_type=kind), 3)
         assert response.error_code == 0, response
+
+
+def restart(patch: pytest.MonkeyPatch, boot: UUID | None = None) -> None:
+    """Let the machine have another run, as after a power cut."""
+    boot = boot or uuid4()
+    patch.setattr(boot_module, "_boot", lambda: boot)
 
 
 class Clock:

@@ -20,6 +20,7 @@ from tests.broker.transactions.support import (
     committed_offset,
     ends,
     find_coordinators,
+    restart,
 )
 
 NONE = ErrorCode.NONE
@@ -58,8 +59,10 @@ def power_cut(
         log = folder / "after" / "__transaction_state-0" / f"{0:020}.log"
         data = log.read_bytes()
         log.write_bytes(data[: sum(one.size_in_bytes for one in list(read_batches(data))[:left])])
-    with Broker.start(data_dir=folder / "after") as broker, RawClient(broker.port) as client:
-        yield broker, client
+    with pytest.MonkeyPatch.context() as patch:
+        restart(patch)
+        with Broker.start(data_dir=folder / "after") as broker, RawClient(broker.port) as client:
+            yield broker, client
 
 
 def committed(broker: Broker, partition: int = 0) -> list[bytes]:

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import UUID, uuid4
 
 import confluent_kafka
 import pytest
@@ -19,11 +18,11 @@ from krammar.broker import Broker
 from krammar.broker.transactions.state import Transaction
 from krammar.broker.transactions.store import StateStore
 from krammar.util import boot as boot_module
-from tests.broker.faulty_disk import Disk
+from tests.broker.faulty_disk import CALLS, Disk
 from tests.broker.power import MODELS, Power, State, materialize
 from tests.broker.requests import create_topic
 from tests.broker.support import RawClient
-from tests.broker.transactions.support import Producer, find_coordinators
+from tests.broker.transactions.support import Producer, find_coordinators, restart
 from tests.broker.transactions.test_lost_states import (
     NEW,
     OLD,
@@ -44,12 +43,6 @@ HOUR = {"krammar.fsync.interval.ms": "3600000"}
 
 def start(folder: Path, fsync: str = "interval", port: int = 0) -> Broker:
     return Broker.start(data_dir=folder, properties={"krammar.fsync": fsync, **HOUR}, port=port)
-
-
-def restart(patch: pytest.MonkeyPatch, boot: UUID | None = None) -> None:
-    """Let the machine have another run, as after a power cut."""
-    boot = boot or uuid4()
-    patch.setattr(boot_module, "_boot", lambda: boot)
 
 
 def crash(folder: Path, fsync: str, run: Callable[[RawClient], None]) -> Path:
@@ -288,6 +281,63 @@ def test_the_fence_takes_effect_when_the_disk_has_room(
             while producers[0].init() is ErrorCode.CONCURRENT_TRANSACTIONS:
                 pass  # the coordinator repeats the write
             assert (folder / ".krammar_running").read_bytes() != before
+
+
+@pytest.mark.parametrize("fsync", ["always", "interval"])
+def test_a_failed_flush_counts_as_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: str
+) -> None:
+    """The kernel can have dropped the states of a transaction whose records and markers are on the disk."""
+    with monkeypatch.context() as patch:
+        disk = Disk(tmp_path, patch)
+        with start(tmp_path, fsync) as broker, RawClient(broker.port) as client:
+            find_coordinators(client)
+            create_topic(client, "t", 2)
+            producer = Producer(client).begun()
+            transact(producer, NEW, b"1")
+            produce(producer, NEW, b"2")
+            with disk.failing("f(data)?sync", "__transaction_state-0/.*"):
+                if fsync == "always":
+                    assert producer.produce(T1, b"lost") is not NONE
+                else:
+                    broker.call(broker.logs.flush)
+    with start(tmp_path, fsync) as broker, RawClient(broker.port) as client:
+        producer.client = client
+        if fsync == "always":  # nothing was acknowledged that can be lost
+            assert producer.end() is NONE
+            assert committed(broker) == [b"1", b"2"]
+        else:
+            assert producer.end() is FENCED
+            assert committed(broker) == [b"1"]
+            transact(Producer(client).begun(), NEW, b"new")
+    with start(tmp_path, fsync) as broker:
+        assert not broker.logs.lost_power
+
+
+def test_the_next_start_aborts_what_this_one_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction of a lost transactional id, in a partition that is full or offline."""
+
+    def run(client: RawClient) -> None:
+        find_coordinators(client)
+        assert Producer(client).begun().produce(T, b"lost") is NONE
+
+    folder = crash(tmp_path, "interval", run)
+    (folder / "__transaction_state-0" / f"{0:020}.log").write_bytes(b"")
+    restart(monkeypatch)
+    for call, error in (("p?writev?", errno.ENOSPC), ("pread", errno.EIO)):
+        with monkeypatch.context() as patch:
+            disk = Disk(folder, patch, [*CALLS, "pread"])
+            disk.fail(call, "t-0/.*[.]log", error)
+            with start(folder) as broker, RawClient(broker.port) as client:
+                Producer(client, "other").begun()
+                assert broker.logs.lost_power
+            assert disk.failed
+    with start(folder) as broker, RawClient(broker.port) as client:
+        transact(Producer(client).begun(), NEW, b"new")
+        assert committed(broker) == [b"new"]
+        assert not broker.logs.lost_power
 
 
 def test_a_client_gets_a_fatal_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
