@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krammar.cli.options import INPUT_FILE, OUTPUT_FILE, examples, package_option, protocol_package
+from krammar.cli.options import (
+    INPUT_FILE,
+    OUTPUT_FILE,
+    examples,
+    find_packages_here,
+    protocol_package,
+)
 
 if TYPE_CHECKING:
     from krammar.proxy.addresses import Address
@@ -126,7 +132,12 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Use the settings of FILE for TLS: the tables [clients] and [brokers], as in a file of krammar proxy.",
 )
-@package_option
+@click.option(
+    "--package",
+    metavar="PACKAGE",
+    help="The protocol: a generated package that Python can import from the current folder.  [default: "
+    "kafka_wire, or the package that the capture FILE names]",
+)
 @click.option("--stay", is_flag=True, help="Keep running when the brokers are gone.")
 @click.option(
     "--control",
@@ -156,7 +167,7 @@ def tap(
     max_frame: int,
     faults_file: Path | None,
     tls_file: Path | None,
-    package: str,
+    package: str | None,
     stay: bool,
     control: int | None,
 ) -> None:
@@ -179,7 +190,22 @@ def tap(
     from krammar.tap.proxy import Route, TapError
     from krammar.tap.run import Output, Ui, run_live, run_replay
 
-    protocol = protocol_package(package)
+    is_live = any((listen, upstream, save, advertise, stay, faults_file, ui is not None))
+    if file is not None and (is_live or control is not None):
+        raise click.UsageError(
+            "FILE cannot be combined with --listen, --upstream, --save, --advertise, --faults, --control, "
+            "--stay or --ui (use --html OUT to see a capture in a browser)"
+        )
+    if file is not None and pcap is not None and (apis or clients or topics or errors):
+        raise click.UsageError(
+            "--pcap cannot be combined with --api, --client, --topic or --errors, because Wireshark "
+            "needs whole streams (use Wireshark's display filters)"
+        )
+    if package is not None or file is None:
+        protocol = protocol_package(package or "kafka_wire")
+    else:
+        find_packages_here()
+        protocol = _captured(file)
     faults, expected = None, []
     if faults_file is not None or control is not None:
         from krammar.faults import Faults
@@ -204,19 +230,6 @@ def tap(
     )
     try:
         if file is not None:
-            if (
-                listen
-                or upstream
-                or save
-                or advertise
-                or stay
-                or faults is not None
-                or ui is not None
-            ):
-                raise click.UsageError(
-                    "FILE cannot be combined with --listen, --upstream, --save, --advertise, --faults, --control, "
-                    "--stay or --ui (use --html OUT to see a capture in a browser)"
-                )
             if html is not None or pcap is not None:
                 _export(protocol, file, html, pcap, select, secrets)
                 return
@@ -269,6 +282,18 @@ def tap(
         sys.exit(1)
 
 
+def _captured(file: Path) -> ModuleType:
+    """Import the package that a capture names."""
+    from krammar.tap.capture import Capture, CaptureError
+
+    try:
+        return Capture(file).protocol()
+    except CaptureError as error:
+        raise click.UsageError(f"{error} (name a package with --package)") from None
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
+
+
 def _tls(path: Path | None) -> dict[str, Any]:
     """Return how clients connect to the tap, and the tap to brokers."""
     if path is None:
@@ -309,11 +334,6 @@ def _export(
     from krammar.tap.export import write_html, write_pcap
 
     if pcap is not None:
-        if select:
-            raise click.UsageError(
-                "--pcap cannot be combined with --api, --client, --topic or --errors, because Wireshark "
-                "needs whole streams (use Wireshark's display filters)"
-            )
         click.echo(write_pcap(protocol, file, pcap, secrets=secrets), err=True)
     if html is not None:
         click.echo(write_html(protocol, file, html, select, secrets=secrets), err=True)

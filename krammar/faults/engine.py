@@ -32,6 +32,7 @@ from krammar.proxy.interface import (
     Named,
     Silence,
 )
+from krammar.wire.kafka import FETCH, has_fetch_sessions
 from krammar.wire.package import package_of
 
 # The number of events in the history.
@@ -39,8 +40,7 @@ HISTORY = 10_000
 
 # Extra knowledge of krammar's broker.
 OF_THE_BROKER = ("principal", "clock")
-_FETCH = "Fetch"
-_SESSION_NOT_FOUND = "FETCH_SESSION_ID_NOT_FOUND"
+_SESSION_NOT_FOUND = 70  # FETCH_SESSION_ID_NOT_FOUND
 # Names of topics are learned from the responses of this API, even if no rule applies to it.
 _METADATA = "Metadata"
 
@@ -230,7 +230,11 @@ class Faults(Filter):
                 target = rule.target(exchange)
                 if target is None:
                     continue
-                if target.api == _FETCH and rule.keeps_no_sessions():
+                if (
+                    target.api_key == FETCH
+                    and has_fetch_sessions(self.schema.package)
+                    and rule.keeps_no_sessions()
+                ):
                     occasion.sessionless = True
                     if request.session_id:
                         occasion.outcome = self._refused_session(exchange)
@@ -303,9 +307,8 @@ class Faults(Filter):
         A rule about a topic needs requests that name all their partitions. FETCH_SESSION_ID_NOT_FOUND makes
         the client send a full request, and no response opens another session.
         """
-        package = self.schema.package
-        code = package.get("ErrorCode")[_SESSION_NOT_FOUND]
-        return package.response_class(exchange.api_key)(error_code=int(code))
+        response = self.schema.package.response_class(exchange.api_key)
+        return response(error_code=_SESSION_NOT_FOUND)
 
     def _fire(self, rule: Rule, target: Target, occasion: Occasion) -> None:
         """Let a rule fire, if its limits allow it; its actions on requests act now."""

@@ -13,8 +13,8 @@ from krammar.faults.errors import FaultError, unknown
 from krammar.faults.paths import Path, PathStep
 from krammar.faults.targets import Target, Targets
 from krammar.faults.versions import range_of
+from krammar.wire.kafka import API_VERSIONS, has_api_versions
 
-_API_VERSIONS = "ApiVersions"
 _THROTTLE = Path("throttle_time_ms", "response", (PathStep("throttle_time_ms", None),))
 
 
@@ -103,7 +103,7 @@ class Offer(Action):
             self._offered[known[name]] = range_of(text) if text else None
 
     def check(self, target: Target) -> None:
-        if target.api != _API_VERSIONS:
+        if target.api_key != API_VERSIONS or not has_api_versions(target.schema.package):
             raise FaultError(
                 f"{target.api} does not offer versions",
                 hint='write api = "ApiVersions"',

@@ -37,9 +37,9 @@ class LearnedNames:
         roles = {role: name for name, role in shape.plain}
         if "topic" in roles and "topic_id" in roles and len(self._names) < _MOST:
             topic, topic_id = getattr(message, roles["topic"]), getattr(message, roles["topic_id"])
-            if topic and topic_id.int:
+            if topic and isinstance(topic, str) and isinstance(topic_id, UUID) and topic_id.int:
                 self._names[topic_id] = topic
         for branch in shape.branches:
             if branch.shape is not None and "topic_id" in branch.shape.roles:
-                for element in getattr(message, branch.name) or []:
+                for element in branch.elements(message):
                     self.learn(element, branch.shape)

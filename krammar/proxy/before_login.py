@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from krammar.proxy.chain import Chain
 from krammar.proxy.work import Work
-from krammar.wire.negotiation import API_VERSIONS
+from krammar.wire.kafka import API_VERSIONS
 
 # The requests of logins, and ApiVersions.
 _BEFORE_LOGIN = frozenset({17, API_VERSIONS, 36})

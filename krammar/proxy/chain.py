@@ -6,15 +6,20 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from krammar.proxy.frames import PRODUCE, Frames
+from krammar.proxy.frames import Frames
 from krammar.proxy.interface import Connection, Filter, Method, Patch, Relay, Watch
 from krammar.proxy.rewrite import TAGGED_ENDPOINTS, may_change
 from krammar.proxy.running import hook_error, name_of
 from krammar.proxy.work import Work
-from krammar.wire.negotiation import API_VERSIONS
+from krammar.wire.kafka import (
+    API_VERSIONS,
+    PRODUCE,
+    SASL_HANDSHAKE,
+    has_acks,
+    has_api_versions,
+    has_tokens,
+)
 from krammar.wire.package import Package, package_of
-
-SASL_HANDSHAKE = 17
 
 
 class Chain:
@@ -103,7 +108,7 @@ class Chain:
     def unknown(self, api: int) -> Work | None:
         """Return the work for a request that the protocol does not define."""
         key, version = api >> 16, api & 0xFFFF
-        if key == API_VERSIONS and self.frames.is_kafka:
+        if key == API_VERSIONS and has_api_versions(self.package):
             return self._work(key, version)  # the broker answers with its versions (KIP-511)
         known = self.package.versions().get(key)
         if not self.refuse_unknown and (
@@ -123,11 +128,8 @@ class Chain:
             self.refuse_unknown
             or self._watches
             or api_key in self._methods
-            or self._rewrites(api_key)
+            or may_change(self.package, api_key)
         )
-
-    def _rewrites(self, api_key: int) -> bool:
-        return self.frames.is_kafka and may_change(self.package, api_key)
 
     def _work(self, key: int, version: int) -> Work | None:
         methods = [
@@ -135,7 +137,7 @@ class Chain:
         ]
         requests = tuple(method for named, method in methods if named.is_request)
         responses = tuple(method for named, method in methods if not named.is_request)[::-1]
-        known, is_kafka = self.package.requests.get(key), self.frames.is_kafka
+        known = self.package.requests.get(key)
         patches: tuple[Patch | None, Patch | None] = None, None
         if known is not None:
             patches = (
@@ -148,9 +150,9 @@ class Chain:
             requests,
             responses,
             *patches,
-            rewrite=self._rewrites(key) and version >= TAGGED_ENDPOINTS.get(key, 0),
-            has_acks=is_kafka and key == PRODUCE,
-            tokens=is_kafka and key == SASL_HANDSHAKE and version == 0,
+            rewrite=may_change(self.package, key) and version >= TAGGED_ENDPOINTS.get(key, 0),
+            has_acks=key == PRODUCE and has_acks(self.package),
+            tokens=key == SASL_HANDSHAKE and version == 0 and has_tokens(self.package),
             silent=known is not None and self.package.responses[key] is None,
             counts=self.counts,
             in_place=any(method.__self__.in_place for _, method in methods),  # type: ignore[attr-defined]

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from krammar.proxy.rewrite import METADATA, may_change
 from krammar.proxy.work import Work
 from krammar.wire.elements import MAX_ELEMENTS, check_elements
 from krammar.wire.framing import PREFIX, body_frame, message_frame
-from krammar.wire.negotiation import API_VERSIONS, UNSUPPORTED_VERSION
+from krammar.wire.kafka import API_VERSIONS, PRODUCE, has_acks, has_api_versions
+from krammar.wire.negotiation import UNSUPPORTED_VERSION
 from krammar.wire.package import Package
-
-PRODUCE = 0
 
 
 class Read(NamedTuple):
@@ -26,14 +24,10 @@ class Read(NamedTuple):
 
 
 class Frames:
-    """Decodes and encodes frames with their length prefixes.
-
-    ``is_kafka``  whether the protocol is Kafka's, whose responses have addresses
-    """
+    """Decodes and encodes frames with their length prefixes."""
 
     def __init__(self, package: Package) -> None:
         self.package = package
-        self.is_kafka = may_change(package, METADATA)
 
     def version_of(
         self, request: Any, version: int | None, offered: Mapping[int, tuple[int, int]]
@@ -45,7 +39,7 @@ class Frames:
         """
         cls = type(request)
         if cls.response_class is None or (
-            self.is_kafka and cls.api_key == PRODUCE and request.acks == 0
+            cls.api_key == PRODUCE and has_acks(self.package) and request.acks == 0
         ):
             raise ValueError(f"{cls.__name__} gets no response (send a request that gets one)")
         if version is not None:
@@ -70,7 +64,7 @@ class Frames:
         version = work.version
         if (
             work.api_key == API_VERSIONS
-            and self.is_kafka
+            and has_api_versions(self.package)
             and int.from_bytes(frame[8:10], "big", signed=True) == UNSUPPORTED_VERSION
         ):
             version = 0  # KIP-511

@@ -39,7 +39,7 @@ from krammar.util.printable import escape
 from krammar.util.sockets import address_text
 from krammar.util.turns import Turns
 from krammar.util.worker import WorkerThread
-from krammar.wire.negotiation import API_VERSIONS
+from krammar.wire.kafka import API_VERSIONS
 
 if TYPE_CHECKING:
     from krammar.proxy.metrics import ProxyMetrics

@@ -19,7 +19,8 @@ from krammar.proxy.running import run_response
 from krammar.proxy.work import Work
 from krammar.wire.errors import EncodeError, WireError
 from krammar.wire.framing import PREFIX
-from krammar.wire.negotiation import API_VERSIONS, offered_versions
+from krammar.wire.kafka import API_VERSIONS
+from krammar.wire.negotiation import offered_versions
 
 
 class ReadResponses(Ordered):

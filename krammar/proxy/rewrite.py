@@ -6,36 +6,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from krammar.wire.negotiation import API_VERSIONS
+from krammar.wire.kafka import API_VERSIONS, KAFKA, fields_by_name, has_api_versions, is_named
 from krammar.wire.package import Package
 
-METADATA = 3
-
-
-def _node_endpoints(response: Any) -> Iterable[Any]:
-    return response.node_endpoints  # type: ignore[no-any-return]
-
-
-# By api key: the parts of a response that have host and port of a node to which the receiver may connect. Not
-# included are the endpoints that Kafka Streams applications publish for each other (StreamsGroupHeartbeat,
-# StreamsGroupDescribe), which are not brokers, and the listeners in DescribeQuorum, which are only displayed.
-ENDPOINTS: dict[int, Callable[[Any], Iterable[Any]]] = {
-    0: _node_endpoints,  # Produce
-    1: _node_endpoints,  # Fetch
-    METADATA: lambda response: response.brokers,  # Metadata
-    10: lambda response: (response, *response.coordinators),  # FindCoordinator, to v3 and from v4
-    52: _node_endpoints,  # Vote
-    53: _node_endpoints,  # BeginQuorumEpoch
-    54: _node_endpoints,  # EndQuorumEpoch
-    59: _node_endpoints,  # FetchSnapshot
-    60: lambda response: response.brokers,  # DescribeCluster
-    78: _node_endpoints,  # ShareFetch
-    79: _node_endpoints,  # ShareAcknowledge
-    82: lambda response: (response.current_leader,),  # UpdateRaftVoter
+# By api key: the name of an API, and the fields of its response that have host and port of a node to which the receiver may
+# connect, or of arrays of them; "" is the response itself. Not included are the endpoints that Kafka Streams applications publish
+# for each other (StreamsGroupHeartbeat, StreamsGroupDescribe), which are not brokers, and the listeners in DescribeQuorum, which
+# are only displayed.
+ENDPOINTS: dict[int, tuple[str, tuple[str, ...]]] = {
+    0: ("Produce", ("node_endpoints",)),
+    1: ("Fetch", ("node_endpoints",)),
+    3: ("Metadata", ("brokers",)),
+    10: ("FindCoordinator", ("", "coordinators")),  # to v3 and from v4
+    52: ("Vote", ("node_endpoints",)),
+    53: ("BeginQuorumEpoch", ("node_endpoints",)),
+    54: ("EndQuorumEpoch", ("node_endpoints",)),
+    59: ("FetchSnapshot", ("node_endpoints",)),
+    60: ("DescribeCluster", ("brokers",)),
+    78: ("ShareFetch", ("node_endpoints",)),
+    79: ("ShareAcknowledge", ("node_endpoints",)),
+    82: ("UpdateRaftVoter", ("current_leader",)),
 }
+_IDS = ("node_id", "broker_id", "leader_id")
 
 # Responses to Produce and Fetch are frequent. By api key: the first version with node endpoints, which are a tagged
 # field at their end (KIP-951).
@@ -47,18 +43,20 @@ def endpoints(api_key: int, response: Any) -> list[Any]:
 
     An unknown coordinator or leader, with an empty host or without a port, is omitted.
     """
-    find = ENDPOINTS.get(api_key)
-    if find is None:
-        return []
-    return [node for node in find(response) if node.host and node.port > 0]
+    _, names = ENDPOINTS.get(api_key, ("", ()))
+    found = []
+    for name in names:
+        value = getattr(response, name, None) if name else response
+        if not name and not hasattr(response, "host"):
+            continue  # the definitions have newer versions only
+        nodes = value if isinstance(value, list) else [] if value is None else [value]
+        found += [node for node in nodes if node.host and node.port > 0]
+    return found
 
 
 def node_id(node: Any) -> int:
     """Return the id of a node that ``endpoints`` found."""
-    for name in ("node_id", "broker_id"):
-        if hasattr(node, name):
-            return int(getattr(node, name))
-    return int(node.leader_id)
+    return int(next(getattr(node, name) for name in _IDS if hasattr(node, name)))
 
 
 def limit_versions(
@@ -98,9 +96,34 @@ def limit_versions(
     return notes
 
 
+@cache
 def may_change(package: Package, api_key: int | None) -> bool:
     """Return whether responses with this key may be changed; only those of Kafka's protocol are."""
-    if api_key != API_VERSIONS and api_key not in ENDPOINTS:
+    if api_key == API_VERSIONS:
+        return has_api_versions(package)
+    name, names = ENDPOINTS.get(-1 if api_key is None else api_key, ("", ()))
+    if api_key is None or not is_named(package, api_key, name):
         return False
-    metadata = package.requests.get(METADATA)
-    return metadata is not None and metadata.name == "MetadataRequest"
+    if package.name == KAFKA:
+        return True
+    response = package.response_class(api_key)
+    known = fields_by_name(response)
+    # Definitions of some versions lack some of them.
+    there = [name for name in names if (name or "host") in known]
+    if api_key in TAGGED_ENDPOINTS and any(known[name].tag != 0 for name in there):
+        return False
+    return bool(there) and all(
+        _is_endpoint(known[name].struct if name else response)
+        and (not name or known[name].type.count("[") < 2)
+        for name in there
+    )
+
+
+def _is_endpoint(struct: Any) -> bool:
+    types = {name: field.type for name, field in fields_by_name(struct).items()}
+    ids = [types[name] for name in _IDS if name in types]
+    return (
+        types.get("host") == "string"
+        and types.get("port") in ("int32", "uint16")
+        and ids[:1] == ["int32"]
+    )

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from krammar.proxy.rewrite import METADATA
 from krammar.proxy.work import Work
-from krammar.wire.negotiation import API_VERSIONS
+from krammar.wire.kafka import API_VERSIONS
 
 # Responses that repeat: Metadata, FindCoordinator, ApiVersions, DescribeCluster. Others contain offsets or records.
-_REPEATED = frozenset({METADATA, 10, API_VERSIONS, 60})
+_REPEATED = frozenset({3, 10, API_VERSIONS, 60})
 # Entries of a cache, and their bytes. If it is full, it is emptied: what clients still ask for is soon there again.
 MAX_ENTRIES = 64
 MAX_BYTES = 4 << 20

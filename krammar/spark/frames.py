@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import kafka_wire
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import (
@@ -145,7 +144,10 @@ def _open(path: str) -> Capture:
 
 def _frames(capture: Capture) -> Iterator[Frame]:
     """Yield the frames of a capture, decoded as the tap decoded them."""
-    package = package_of(kafka_wire)
+    try:
+        package = package_of(capture.protocol())
+    except CaptureError as error:
+        raise SparkSourceError(str(error)) from None
     inspectors: dict[int, Inspector] = {}
     for record in capture:
         if record.kind == Kind.CLOSED:

@@ -14,6 +14,7 @@ from enum import IntEnum, IntFlag
 from io import FileIO
 from pathlib import Path
 from struct import Struct
+from types import ModuleType
 
 try:
     import fcntl
@@ -24,7 +25,9 @@ from krammar.tap.frame import Frame
 from krammar.tap.inspector import Inspector
 from krammar.tap.observer import Observer
 from krammar.util.durable import sync
-from krammar.wire.package import Package
+from krammar.wire.classes import NotFound, import_package
+from krammar.wire.kafka import KAFKA
+from krammar.wire.package import Package, package_of
 
 MAGIC = b"krammar tap 1\n"
 
@@ -33,6 +36,8 @@ MAGIC = b"krammar tap 1\n"
 _HEAD = Struct(">IqIBBhhiI")
 _LENGTH = 4
 _FIXED = _HEAD.size - _LENGTH
+# Bytes of a package's name at most.
+_LONGEST_NAME = 1_000
 
 
 class CaptureError(Exception):
@@ -46,6 +51,7 @@ class Kind(IntEnum):
     RESPONSE = 1
     OPENED = 2  # data: the client's address, a space, the broker's address
     CLOSED = 3  # data: the reason
+    PACKAGE = 4  # data: the name of the package that describes the frames
 
 
 class Flag(IntFlag):
@@ -76,13 +82,19 @@ class CaptureWriter(Observer):
 
     An older capture at ``path`` is replaced when ``start`` is called, or when the first record is written.
 
+    Args:
+        package: the name of the generated package that describes the frames. Readers use it by default.
+
     Raises:
         CaptureError: the file exists and is not a capture, or another process writes it.
         OSError: the file cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, package: str = KAFKA) -> None:
         self._path = path
+        name = package.encode()
+        # Times never decrease in a capture.
+        self._named = Record(0, 0, Kind.PACKAGE, Flag(0), -1, -1, -1, len(name), name)
         self._is_new = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         self._broken = False
@@ -114,6 +126,8 @@ class CaptureWriter(Observer):
             while rest:
                 rest = rest[self._file.write(rest) :]
         self._broken = False
+        if self._named.data != KAFKA.encode():
+            self._write(self._named)
 
     def opened(self, time_ns: int, connection: int, client: str, upstream: str) -> None:
         data = f"{client} {upstream}".encode()
@@ -214,6 +228,7 @@ class Capture:
     """Iterates over the records of a file, in bounded memory.
 
     After the last record, ``torn`` describes what is wrong with the end of the file; it is empty if nothing is.
+    ``package`` is the name of the package that describes the frames.
 
     Raises:
         CaptureError: the file is not a capture.
@@ -228,6 +243,22 @@ class Capture:
                 raise CaptureError(
                     f"{path} is not a capture: it does not begin with {MAGIC[:-1]!r}"
                 )
+            self.package = _package_in(file.read(_HEAD.size + _LONGEST_NAME))
+
+    def protocol(self) -> ModuleType:
+        """Import the package that describes the frames, if krammar has generated it: a stranger can have written the capture.
+
+        Raises:
+            CaptureError: it cannot be imported.
+        """
+        try:
+            protocol = import_package(self.package, generated_only=True)
+            package_of(protocol)
+        except (NotFound, TypeError) as error:
+            raise CaptureError(
+                f"{self.path} contains frames of the package {self.package!r}: {error}"
+            ) from None
+        return protocol
 
     def __iter__(self) -> Iterator[Record]:
         self.torn = ""
@@ -255,6 +286,16 @@ class Capture:
                     time_ns, connection, kind, Flag(flags), key, version, number, size, data
                 )
                 position += _LENGTH + length
+
+
+def _package_in(begin: bytes) -> str:
+    """Return the package that the first record names. Captures of Kafka's protocol name none."""
+    if len(begin) < _HEAD.size:
+        return KAFKA
+    length, _, _, kind, *_ = _HEAD.unpack_from(begin)
+    if kind != Kind.PACKAGE:
+        return KAFKA
+    return begin[_HEAD.size : _LENGTH + length].decode("utf-8", "replace")
 
 
 def inspect(inspector: Inspector, record: Record) -> Frame:

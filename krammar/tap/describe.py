@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -119,7 +121,8 @@ class Describer:
 
     def _error(self, code: int) -> str:
         try:
-            return str(self._package.get("ErrorCode")(code).name)
+            codes = self._package.get("ErrorCode")
+            return str(codes(code).name) if issubclass(codes, IntEnum) else f"error {code}"
         except (AttributeError, ValueError):
             return f"error {code}"
 
@@ -144,15 +147,15 @@ class _Walk:
         for name, is_nested in _told_fields(type(struct), top):
             value = getattr(struct, name)
             if is_nested:
-                if top and name in _COUNTED and value:
+                if top and name in _COUNTED and value and type(value) is list:
                     word = _COUNTED[name]
                     self.parts.append(f"{len(value)} {word}{'' if len(value) == 1 else 's'}")
-                for element in value if type(value) is list else () if value is None else (value,):
+                for element in _structs(value):
                     if self.left <= 0:
                         break
                     self.visit(element)
             elif name == "error_code":
-                if value:
+                if value and type(value) is int:
                     self.errors[value] = self.errors.get(value, 0) + 1
             elif name == "records":
                 if type(value) is bytes:
@@ -178,6 +181,15 @@ class _Walk:
             self.topics[key] = "" if partitions is None else _numbers(getattr(struct, partitions))
 
 
+def _structs(value: Any) -> Iterator[Struct]:
+    """Yield the structs in the value of a field: a struct, an array of any depth, or None."""
+    if type(value) is list:
+        for element in value:
+            yield from _structs(element)
+    elif value is not None:
+        yield value
+
+
 @cache
 def _told_fields(kind: type[Struct], top: bool) -> tuple[tuple[str, bool], ...]:
     """Return the fields that say something about a message, and whether they hold structs."""
@@ -200,7 +212,7 @@ def _topic_fields(kind: type[Struct]) -> tuple[list[str], str | None, bool]:
 
 def _numbers(partitions: Any) -> str:
     """Return the partitions as ``[0,1,2]``, with offsets as ``[0@17,1@4]``, or their number."""
-    if not partitions:
+    if not partitions or type(partitions) is not list:
         return ""
     numbers = [_number(partition) for partition in partitions[:_MAX_SHOWN]]
     if len(partitions) > _MAX_SHOWN or None in numbers:

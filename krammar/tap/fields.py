@@ -9,8 +9,9 @@ from krammar.wire.layout import Node
 from krammar.wire.package import Package
 from krammar.wire.tracing import trace_frame
 
-# By api: the fields that hold secrets. SASL messages contain passwords and proofs; the others what a later login
-# needs. The HMAC of a delegation token is its password.
+# By Kafka's API: the fields that hold secrets. SASL messages contain passwords and proofs; the others what a later login
+# needs. The HMAC of a delegation token is its password. Messages of other protocols are masked too if API and field have
+# these names.
 SECRETS: dict[str, frozenset[str]] = {
     "SaslAuthenticate": frozenset({"auth_bytes"}),
     "AlterUserScramCredentials": frozenset({"salt", "salted_password"}),

@@ -18,12 +18,10 @@ from krammar.wire.errors import (
     UnsupportedVersionError,
 )
 from krammar.wire.framing import LARGEST_FRAME, PREFIX, FrameError, frame_size
+from krammar.wire.kafka import PRODUCE, SASL_HANDSHAKE, has_acks, has_tokens
 from krammar.wire.layout import Node
 from krammar.wire.package import Package
 from krammar.wire.tracing import trace_frame
-
-PRODUCE = 0
-SASL_HANDSHAKE = 17
 
 # Far more requests than a normal connection has in flight. The oldest ones are dropped first, so that requests
 # without a response cannot fill the memory.
@@ -46,6 +44,7 @@ class Inspector:
         self._connection = connection
         self._waiting: deque[_Waiting] = deque(maxlen=MAX_WAITING)
         self._tokens = False
+        self._has_acks, self._has_tokens = has_acks(package), has_tokens(package)
 
     def request(self, data: bytes, time_ns: int) -> Frame:
         """Inspect a frame of the client, without its length prefix."""
@@ -100,8 +99,8 @@ class Inspector:
             if not self._read_loosely(frame):
                 self._failed(frame, error)
                 return
-        if frame.api_key == SASL_HANDSHAKE and frame.version == 0 and not frame.message.error_code:
-            self._tokens = True
+        if self._has_tokens and frame.api_key == SASL_HANDSHAKE and frame.version == 0:
+            self._tokens = self._tokens or not frame.message.error_code
         self._compare(frame)
 
     def oversized(self, is_request: bool, head: bytes, size: int, time_ns: int) -> Frame:
@@ -154,7 +153,11 @@ class Inspector:
             return
         if self._package.responses.get(frame.api_key, "") is None:
             return  # requests of this api have no response
-        silent = frame.api_key == PRODUCE and (frame.message is None or frame.message.acks == 0)
+        silent = (
+            self._has_acks
+            and frame.api_key == PRODUCE
+            and (frame.message is None or frame.message.acks == 0)
+        )
         frame.is_answered = not silent
         self._waiting.append(
             _Waiting(

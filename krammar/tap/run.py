@@ -124,7 +124,7 @@ def run_live(
     """
     summary = Summary()
     package = package_of(protocol)
-    writer = None if save is None else CaptureWriter(save)
+    writer = None if save is None else CaptureWriter(save, package.name)
     observers: list[Observer] = [] if writer is None else [writer]
     observers += [Notices(output.err), summary]
     if ui is None or output.json:

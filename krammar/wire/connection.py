@@ -156,7 +156,7 @@ class ServerConnection(_Connection[RequestReceived | InvalidRequest]):
                 views=self._views,
             )
         except (DecodeError, UnsupportedVersionError) as error:
-            event = InvalidRequest.of(error, frame)
+            event = InvalidRequest.of(error, frame, self._package)
             if event.correlation_id is None:
                 return event
         else:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from krammar.wire.errors import DecodeError, UnsupportedVersionError, WireError
-from krammar.wire.negotiation import API_VERSIONS
+from krammar.wire.kafka import API_VERSIONS, has_api_versions
+from krammar.wire.package import Package
 
 
 class LocalProtocolError(WireError):
@@ -71,7 +72,8 @@ class InvalidRequest:
 
     ``error`` is HeaderError, UnknownApiKeyError, UnsupportedVersionError or DecodeError, as from
     ``parse_request``. ``header`` is None if it is invalid. Key, version and correlation id are those in the
-    first bytes, or None if the frame is too short.
+    first bytes, or None if the frame is too short. ``wants_api_versions`` is true for Kafka's ApiVersions in an unknown
+    version, which ``unsupported_version_response`` answers.
     """
 
     error: DecodeError | UnsupportedVersionError
@@ -80,21 +82,21 @@ class InvalidRequest:
     version: int | None
     correlation_id: int | None
     frame: bytes
+    wants_api_versions: bool = False
 
     @classmethod
-    def of(cls, error: DecodeError | UnsupportedVersionError, frame: bytes) -> Self:
+    def of(
+        cls, error: DecodeError | UnsupportedVersionError, frame: bytes, package: Package
+    ) -> Self:
         """Return the event for a frame that could not be parsed."""
-        first = (int_at(frame, 0, 2), int_at(frame, 2, 4), int_at(frame, 4, 8))
-        return cls(error, error.header, *first, frame)
-
-    @property
-    def wants_api_versions(self) -> bool:
-        """Whether it is ApiVersions in an unknown version, which ``unsupported_version_response`` answers."""
-        return (
-            isinstance(self.error, UnsupportedVersionError)
-            and self.api_key == API_VERSIONS
-            and self.correlation_id is not None
+        key, version, number = int_at(frame, 0, 2), int_at(frame, 2, 4), int_at(frame, 4, 8)
+        wants_versions = (
+            isinstance(error, UnsupportedVersionError)
+            and key == API_VERSIONS
+            and number is not None
+            and has_api_versions(package)
         )
+        return cls(error, error.header, key, version, number, frame, wants_versions)
 
 
 @dataclass(slots=True, eq=False)

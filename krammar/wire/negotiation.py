@@ -7,12 +7,11 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from krammar.wire.errors import DecodeError, UnsupportedVersionError, WireError
+from krammar.wire.kafka import API_VERSIONS, has_api_versions
 from krammar.wire.message import Request
 from krammar.wire.package import Package, package_of
 from krammar.wire.representation import kinds_of, named
 
-# The api key of ApiVersions in Kafka's protocol.
-API_VERSIONS = 18
 # The error of a response to ApiVersions in an unknown version. Clients send the request before they know the versions of
 # the broker, so it must be answered (KIP-511).
 UNSUPPORTED_VERSION = 35
@@ -60,10 +59,13 @@ def api_versions_response(
             versions of ``protocol``.
 
     Raises:
-        UnknownApiKeyError: the protocol has no ApiVersions.
+        UnknownApiKeyError: the protocol has no request with api key 18.
+        TypeError: it defines ApiVersions otherwise.
     """
     package = package_of(protocol)
     response = package.response_class(API_VERSIONS)
+    if not has_api_versions(package):
+        raise TypeError(f"{package.name} does not define ApiVersions, api key 18, as Kafka does")
     entry = named(response, kinds_of(response)["api_keys"])
     limits = serves if isinstance(serves, Mapping) else None
     keys = package.requests if serves is None else set(serves)
@@ -91,7 +93,7 @@ def unsupported_version_response(
             versions of ``protocol``.
 
     Raises:
-        UnknownApiKeyError: the protocol has no ApiVersions.
+        UnknownApiKeyError, TypeError: as for ``api_versions_response``.
     """
     return api_versions_response(protocol, serves, error_code=UNSUPPORTED_VERSION)
 
@@ -120,7 +122,7 @@ def read_response(
     try:
         return ReadResponse(*package.parse_response(frame, api_key, version), version)
     except (DecodeError, UnsupportedVersionError):
-        if api_key != API_VERSIONS or version == 0:
+        if api_key != API_VERSIONS or version == 0 or not has_api_versions(package):
             raise
         if int.from_bytes(frame[4:6], "big", signed=True) != UNSUPPORTED_VERSION:
             raise

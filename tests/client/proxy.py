@@ -14,7 +14,7 @@ import kafka_wire
 from krammar.broker.apis import RANGES
 from krammar.wire.connection import unsupported_version_response
 from krammar.wire.framing import PREFIX, join_frame
-from krammar.wire.negotiation import API_VERSIONS
+from krammar.wire.kafka import API_VERSIONS
 
 
 class Proxy:

@@ -77,6 +77,7 @@ class TapThread:
         # The recorder is the last one: what it has seen, all have seen.
         self.observers: list[Observer] = [*options.pop("observers", ()), self.recorder]
         self.routes = [Route(Address("127.0.0.1", 0), upstream) for upstream in upstreams]
+        self.protocol = options.pop("protocol", kafka_wire)
         self.options = options
         self.listening: list[Route] = []
         self.outcome: str | BaseException = ""
@@ -86,7 +87,7 @@ class TapThread:
     def _main(self) -> None:
         async def run() -> str:
             self._loop = asyncio.get_running_loop()
-            self._tap = Tap(kafka_wire, self.routes, self.observers, **self.options)
+            self._tap = Tap(self.protocol, self.routes, self.observers, **self.options)
             return await self._tap.run(self._started)
 
         try:
