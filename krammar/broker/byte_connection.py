@@ -119,6 +119,8 @@ class ByteConnection(asyncio.BufferedProtocol, ABC):
         self.task = None
         self.connections.release(self.session)
         if task.cancelled():
+            if not self.transport.is_closing():  # by a filter, and not by the end of the connection
+                self._failed(event, asyncio.CancelledError())
             return
         error = task.exception()
         if error is not None:

@@ -6,6 +6,7 @@ that runs inside of the broker meets the same errors as the proxy, and no filter
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
@@ -18,8 +19,17 @@ from krammar.broker.errors import CloseConnection
 from krammar.broker.session import ANONYMOUS
 from krammar.proxy.chain import Chain
 from krammar.proxy.delivery import reset, take
+from krammar.proxy.filter_requests import CLIENT_ID, pass_on
 from krammar.proxy.interface import Close, Connection, Exchange, Silence
-from krammar.proxy.running import FilterError, Settled, run_request, run_response, why_closed
+from krammar.proxy.running import (
+    FilterError,
+    Settled,
+    cancelled,
+    run_request,
+    run_response,
+    steps_for,
+    why_closed,
+)
 from krammar.proxy.work import Work
 from krammar.util.sockets import address_text
 from krammar.wire.framing import PREFIX
@@ -36,6 +46,8 @@ log = logging.getLogger("krammar.broker")
 
 # Before the name of a principal.
 USER = "User:"
+# The correlation id of requests of filters.
+_OWN = -1
 
 
 class Served(OpenConnection, Protocol):
@@ -168,6 +180,8 @@ class Filtered:
 
     def failed(self, error: BaseException) -> bool:
         """Handle an error that was raised while the connection waited. Returns False if it is not a filter's."""
+        if isinstance(error, asyncio.CancelledError):
+            error = cancelled()
         if not isinstance(error, (Close, FilterError)):
             return False
         self._fail(error)
@@ -212,13 +226,28 @@ class Filtered:
         if exchange.delivery is None:
             self._served.send(event, frame)
             return
-        steps = exchange.delivery(frame)
+        steps = steps_for(exchange.delivery, frame)
         self._served.send(event, frame, take(steps, self._served.transport))
 
-    async def _ask(self, request: Any, version: int | None) -> Any:
-        """Let the handlers answer a request of a filter, as ``Exchange.send`` describes."""
-        chain, cls = self._chain, type(request)
+    async def _ask(self, asking: Exchange, request: Any, version: int | None) -> Any:
+        """Send a request of the filter that handles an exchange, as ``Exchange.send`` describes."""
+        chain, key = self._chain, type(request).api_key
         version = chain.frames.version_of(request, version, apis.RANGES)
+        return await pass_on(
+            chain,
+            asking,
+            request,
+            Exchange(self._connection, key, version, _OWN, CLIENT_ID, self._ask),
+            transmit=self._handle,
+            silence=self._silence,
+        )
+
+    def _silence(self) -> None:
+        self._silent = True
+
+    async def _handle(self, request: Any, exchange: Exchange) -> Any:
+        """Let the handlers answer a request of a filter."""
+        cls, version = type(request), exchange.version
         low, high = apis.SERVED.get(cls.api_key, (0, -1))
         if not low <= version <= high:
             raise ConnectionError(f"the broker does not serve {cls.__name__} v{version}")

@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any
 
 from krammar.proxy.ends import ONE_TURN, End
+from krammar.proxy.filter_requests import CLIENT_ID, pass_on
 from krammar.proxy.in_flight import Own
+from krammar.proxy.interface import Exchange
 from krammar.proxy.responses import Responses
 from krammar.proxy.shared import Shared
 from krammar.proxy.work import Work
-from krammar.wire.framing import message_frame
 
 # Correlation ids of requests of the proxy: negative numbers, which clients do not use.
 _FIRST_OWN = -(1 << 31)
@@ -51,33 +52,45 @@ class Asking(End):
         self._renew = False
         self._renewing = self._attention = True
         self.hold("filter")
-        self._task = asyncio.ensure_future(self._finish(renew()))
+        self.begin(self._finish(renew()))
 
     # -- requests of filters, and of logins
 
     async def send_now(self, request: Any, version: int | None = None) -> Any:
-        """Send a request of a login, before those that wait for its end."""
-        return await self._ask(request, version, self.is_between_frames)
+        """Send a request of a login, before those that wait for its end. It passes no filters."""
+        version = self.shared.chain.frames.version_of(request, version, self.shared.offered)
+        return await self._ask(request, version, self._next_own(), self.is_between_frames)
 
-    async def send(self, request: Any, version: int | None = None) -> Any:
-        """Send a request of a filter, as ``Exchange.send`` describes."""
-        return await self._ask(request, version, self.is_between_frames and not self._renewing)
-
-    async def _ask(self, request: Any, version: int | None, at_once: bool) -> Any:
-        chain = self.shared.chain
-        key = type(request).api_key
-        version = chain.frames.version_of(request, version, self.shared.offered)
-        work = Work(key, version)
-        header = chain.package.get("RequestHeader")(
-            request_api_key=key,
-            request_api_version=version,
-            correlation_id=self._own,
-            client_id="krammar-proxy",
+    async def send(self, asking: Exchange, request: Any, version: int | None = None) -> Any:
+        """Send a request of the filter that handles an exchange, as ``Exchange.send`` describes."""
+        shared = self.shared
+        version = shared.chain.frames.version_of(request, version, shared.offered)
+        key, own = type(request).api_key, self._next_own()
+        return await pass_on(
+            shared.chain,
+            asking,
+            request,
+            Exchange(shared.connection, key, version, own, CLIENT_ID, self.send),
+            transmit=self._transmit,
+            silence=self._silence,
         )
-        self._own = self._own + 1 if self._own < -1 else _FIRST_OWN
-        header_version = chain.package.header_versions(key, version).request
-        own = Own(header.correlation_id, asyncio.get_running_loop().create_future())
-        frame = message_frame(header, header_version, request, version)
+
+    async def _transmit(self, request: Any, exchange: Exchange) -> Any:
+        at_once = self.is_between_frames and not self._renewing
+        return await self._ask(request, exchange.version, exchange.correlation_id, at_once)
+
+    def _silence(self) -> None:
+        self.shared.silent = True
+
+    def _next_own(self) -> int:
+        own, self._own = self._own, self._own + 1 if self._own < -1 else _FIRST_OWN
+        return own
+
+    async def _ask(self, request: Any, version: int, correlation_id: int, at_once: bool) -> Any:
+        chain = self.shared.chain
+        work = Work(type(request).api_key, version)
+        own = Own(correlation_id, asyncio.get_running_loop().create_future())
+        frame = chain.frames.request(correlation_id, CLIENT_ID, request, version)
         if self.shared.closed or self.peer.ended:
             raise ConnectionError("the broker has closed the connection")
         if at_once:

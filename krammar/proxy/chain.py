@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from krammar.proxy.frames import Frames
-from krammar.proxy.interface import Connection, Filter, Method, Patch, Relay, Watch
+from krammar.proxy.interface import Connection, Filter, Method, Named, Patch, Relay, Watch
 from krammar.proxy.rewrite import TAGGED_ENDPOINTS, may_change
 from krammar.proxy.running import hook_error, name_of
 from krammar.proxy.work import Work
@@ -26,7 +26,8 @@ class Chain:
     """The filters of a proxy, in order.
 
     Requests pass the filters in order, and responses in reverse order, so the first filter is next to the client. An
-    answer of a filter passes the filters before it.
+    answer of a filter passes the filters before it. A request of a filter passes the filters after it, and so does its
+    response; no filter sees its own, so they cannot ask each other for ever.
 
     ``works``   what is done for requests, by api key and version as one number of 32 bits
     ``frames``  decodes and encodes frames
@@ -39,6 +40,7 @@ class Chain:
 
     Raises:
         TypeError: an element is not a filter, or names a class of another protocol.
+        ValueError: a filter is in the chain twice.
     """
 
     def __init__(
@@ -57,27 +59,33 @@ class Chain:
         self.counts = counts
         self.pass_unreadable = pass_unreadable
         self.frames = Frames(self.package)
-        self._methods: dict[int, list[tuple[Any, Method]]] = {}
+        self._methods: dict[int, list[tuple[int, Named, Method]]] = {}
+        # For requests of filters: by the position of the filter, and the api as in ``works``.
+        self._after: dict[tuple[int, int], Work] = {}
         self.works: dict[int, Work | None] = {}
         for each in filters:
             self._add(each, len(self.filters))
         self.refresh()
 
     def add_first(self, each: Filter) -> None:
-        """Add a filter before all others. Raises TypeError, as the constructor."""
+        """Add a filter before all others. Errors are those of the constructor."""
         self._add(each, 0)
         self.refresh()
 
     def _add(self, each: Filter, position: int) -> None:
         if not isinstance(each, Filter):
             raise TypeError(f"{each!r} is not a Filter (pass an instance, such as OnlySmall())")
+        if each in self.filters:
+            raise ValueError(
+                f"{type(each).__name__} is in the chain twice (pass two instances, which have states of their own)"
+            )
         self.filters = (*self.filters[:position], each, *self.filters[position:])
         each.attached(self.refresh)
 
     def refresh(self) -> None:
         """Ask the filters again which messages they name. Raises TypeError for a class of another protocol."""
-        methods: dict[int, list[tuple[Any, Method]]] = {}
-        for each in self.filters:
+        methods: dict[int, list[tuple[int, Named, Method]]] = {}
+        for position, each in enumerate(self.filters):
             for named, method in each.methods():
                 key = named.message.api_key  # type: ignore[attr-defined]
                 if named.message.__module__.partition(".")[0] != self._protocol:
@@ -85,7 +93,7 @@ class Chain:
                         f"{name_of(method)} names {named.message.__name__} of another protocol than "
                         f"{self._protocol}"
                     )
-                methods.setdefault(key, []).append((named, method))
+                methods.setdefault(key, []).append((position, named, method))
         before, self._methods = self._methods, methods
         self._watches = any(
             type(each).watch_connection is not Filter.watch_connection for each in self.filters
@@ -104,6 +112,7 @@ class Chain:
                 for version in range(low, high + 1)
             }
         )
+        self._after.clear()
 
     def unknown(self, api: int) -> Work | None:
         """Return the work for a request that the protocol does not define."""
@@ -131,12 +140,36 @@ class Chain:
             or may_change(self.package, api_key)
         )
 
-    def _work(self, key: int, version: int) -> Work | None:
+    def after(self, method: Method | None, key: int, version: int) -> Work:
+        """Return what is done for requests that the filter of a method sends: the methods of the filters after it."""
+        filter_ = getattr(method, "__self__", None)
+        position = self.filters.index(filter_) + 1 if filter_ in self.filters else 0
+        place = position, key << 16 | version
+        work = self._after.get(place)
+        if work is None:
+            requests, responses = self._named(key, version, position)
+            work = self._after[place] = Work(key, version, requests, responses)
+        return work
+
+    def _named(
+        self, key: int, version: int, first: int = 0
+    ) -> tuple[tuple[Method, ...], tuple[Method, ...]]:
+        """Return the methods for requests and for responses, in the order in which they run.
+
+        Args:
+            first: the position of the first filter.
+        """
         methods = [
-            each for each in self._methods.get(key, ()) if each[0].low <= version <= each[0].high
+            (named, method)
+            for position, named, method in self._methods.get(key, ())
+            if position >= first and named.low <= version <= named.high
         ]
         requests = tuple(method for named, method in methods if named.is_request)
         responses = tuple(method for named, method in methods if not named.is_request)[::-1]
+        return requests, responses
+
+    def _work(self, key: int, version: int) -> Work | None:
+        requests, responses = self._named(key, version)
         known = self.package.requests.get(key)
         patches: tuple[Patch | None, Patch | None] = None, None
         if known is not None:
@@ -155,7 +188,9 @@ class Chain:
             tokens=key == SASL_HANDSHAKE and version == 0 and has_tokens(self.package),
             silent=known is not None and self.package.responses[key] is None,
             counts=self.counts,
-            in_place=any(method.__self__.in_place for _, method in methods),  # type: ignore[attr-defined]
+            in_place=any(
+                method.__self__.in_place for method in (*requests, *responses)  # type: ignore[attr-defined]
+            ),
         )
         return work if work.is_needed else None
 
@@ -166,15 +201,22 @@ class Chain:
         for each in self.filters:
             try:
                 each.opened(connection)
-            except Exception as error:
+            except BaseException as error:
                 raise hook_error(each, "opened", error) from error
 
     def watches(self, connection: Connection, relay: Relay) -> list[Watch]:
-        """Return what sees the bytes of a new connection."""
+        """Return what sees the bytes of a new connection. Raises FilterError, or Close."""
         if not self._watches:
             return []
-        found = (each.watch_connection(connection, relay) for each in self.filters)
-        return [each for each in found if each is not None]
+        found = []
+        for each in self.filters:
+            try:
+                watch = each.watch_connection(connection, relay)
+            except BaseException as error:
+                raise hook_error(each, "watch_connection", error) from error
+            if watch is not None:
+                found.append(watch)
+        return found
 
     def closed(self, connection: Connection) -> list[Exception]:
         """Call the filters for the end of a connection. Returns their errors."""
@@ -182,7 +224,7 @@ class Chain:
         for each in self.filters:
             try:
                 each.closed(connection)
-            except Exception as error:
+            except BaseException as error:
                 errors.append(hook_error(each, "closed", error))
         return errors
 

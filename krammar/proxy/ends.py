@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import cast
+from collections.abc import Coroutine
+from typing import Any, cast
 
 from krammar.proxy.heads import Data, Pieces
+from krammar.proxy.running import cancelled, hook_error
 from krammar.proxy.shared import Shared
 from krammar.proxy.work import Refused
 
@@ -236,7 +238,10 @@ class End(asyncio.BufferedProtocol):
         """Show bytes that were passed on or collected."""
         if data:
             for each in self.shared.watches:
-                each.arrived(self.is_request, data)
+                try:
+                    each.arrived(self.is_request, data)
+                except BaseException as error:
+                    self.shared.fail(hook_error(each, "arrived", error))
 
     def _take_rest(self) -> Data:
         """Return the beginning of a frame that ends with the connection, if it is passed on."""
@@ -305,6 +310,18 @@ class End(asyncio.BufferedProtocol):
     def is_busy(self) -> bool:
         """Whether a frame is incomplete, or in an async method of a filter."""
         return self._task is not None or self._waits or not self.is_between_frames
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Await something, in the task of this end."""
+        self._task = asyncio.ensure_future(work)
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Close the connection if its task has not finished its work, so that the client does not wait for ever."""
+        if task.cancelled():
+            self.shared.fail(cancelled())
+        elif isinstance(error := task.exception(), Exception):  # others end the process
+            self.shared.fail(error)
 
     def cancel(self) -> None:
         """Cancel what is awaited, after it has begun: coroutines that are never awaited cause warnings."""

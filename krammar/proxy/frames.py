@@ -37,15 +37,20 @@ class Frames:
         Raises:
             ValueError: the request gets no response.
         """
+        self.check_answered(request)
+        cls = type(request)
+        if version is not None:
+            return version
+        _, newest = offered.get(cls.api_key, (0, cls.max_version))
+        return int(min(newest, cls.max_version))
+
+    def check_answered(self, request: Any) -> None:
+        """Raise ValueError if a request gets no response."""
         cls = type(request)
         if cls.response_class is None or (
             cls.api_key == PRODUCE and has_acks(self.package) and request.acks == 0
         ):
             raise ValueError(f"{cls.__name__} gets no response (send a request that gets one)")
-        if version is not None:
-            return version
-        _, newest = offered.get(cls.api_key, (0, cls.max_version))
-        return int(min(newest, cls.max_version))
 
     def read_request(self, work: Work, frame: bytes) -> Read:
         """Decode a request. Raises DecodeError; TooManyElements before that takes long."""
@@ -85,6 +90,18 @@ class Frames:
     def changed(self, frame: bytes, read: Read, message: Any) -> bytes:
         """Return a frame with another body; header and bytes after the body stay. Raises EncodeError."""
         return body_frame(frame[PREFIX : read.begin], message, read.version, frame[read.end :])
+
+    def request(self, correlation_id: int, client_id: str, request: Any, version: int) -> bytes:
+        """Return the frame of a request of the proxy, or of a filter. Raises EncodeError."""
+        key = type(request).api_key
+        header = self.package.get("RequestHeader")(
+            request_api_key=key,
+            request_api_version=version,
+            correlation_id=correlation_id,
+            client_id=client_id,
+        )
+        header_version = self.package.header_versions(key, version).request
+        return message_frame(header, header_version, request, version)
 
     def answer(self, work: Work, correlation_id: int, message: Any) -> bytes:
         """Return the frame of a filter's answer. Raises EncodeError."""

@@ -219,8 +219,8 @@ class Connection:
 Patch = Callable[
     [bytes | bytearray, int, int, Connection], list[bytes | bytearray | memoryview] | None
 ]
-# Sends a request to the broker of an exchange; the version can be None.
-Send = Callable[[Any, int | None], Awaitable[Any]]
+# Sends a request for the filter that handles an exchange; the version can be None.
+Send = Callable[["Exchange", Any, int | None], Awaitable[Any]]
 
 
 class Exchange:
@@ -233,6 +233,9 @@ class Exchange:
     ``delivery``        for filters: returns how the bytes of a response's frame reach the client; None sends them
     ``notes``           for filters: what they have done to the message, in words, for those who watch the connection
     ``state``           for filters: anything that the response's method needs from the request's
+    ``method``          the method of a filter that handles the exchange now; ``send`` needs to know whose it is
+    ``failure``         why the connection is closed when this method ends: another filter has decided so for a request
+                        of this one
     """
 
     __slots__ = (
@@ -242,6 +245,8 @@ class Exchange:
         "connection",
         "correlation_id",
         "delivery",
+        "failure",
+        "method",
         "notes",
         "received",
         "request",
@@ -268,6 +273,8 @@ class Exchange:
         self.delivery: Callable[[bytes], list[Any]] | None = None
         self.notes: list[str] = []
         self.state: dict[Any, Any] = {}
+        self.method: Method | None = None
+        self.failure: Exception | None = None
         self._send = send
 
     @property
@@ -279,8 +286,12 @@ class Exchange:
     async def send(self, request: Any, version: int | None = None) -> Any:
         """Send a request of the filter to the broker, and return its response.
 
+        It passes the filters between this one and the broker, like any other request, and its response passes them
+        back. So the filter gets the names that it also sees in messages of clients, and what the filters after it
+        deny is denied. They get a copy of the request, with an exchange of its own.
+
         It uses the client's connection to the broker, so it has the client's rights, and the broker answers it
-        after all requests that it has already received. Other filters do not see it.
+        after all requests that it has already received. Call it while the filter's method runs.
 
         Args:
             version: by default the newest one that both the definitions and the broker have, as far as the
@@ -292,7 +303,7 @@ class Exchange:
             DecodeError: the response is invalid.
             ConnectionError: the broker has closed the connection.
         """
-        return await self._send(request, version)
+        return await self._send(self, request, version)
 
 
 def methods_of(each: Filter) -> list[tuple[Named, Method]]:

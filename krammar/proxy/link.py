@@ -32,7 +32,7 @@ from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions, node_id
 from krammar.proxy.rewritten import Views
-from krammar.proxy.running import FilterError, why_closed
+from krammar.proxy.running import FilterError, hook_error, why_closed
 from krammar.proxy.shared import LargeFrames, Shared
 from krammar.proxy.work import Refused, Work
 from krammar.util.printable import escape
@@ -235,13 +235,15 @@ class Link(Shared):
         self.closed = True
         self.end(f"client: {describe(error)}" if isinstance(error, OSError) else "by the proxy")
         for each in self.watches:
-            each.closed()
+            try:
+                each.closed()
+            except BaseException as raised:
+                self._note_failure(hook_error(each, "closed", raised))
         if self._renewal is not None:
             self._renewal.cancel()
         if self._is_open:
-            for error in self.chain.closed(self.connection):
-                self._count_filter_error(error)
-                self._log(logging.WARNING, str(error))
+            for failure in self.chain.closed(self.connection):
+                self._note_failure(failure)
         if self.metrics is not None:
             for entry in self.in_flight:
                 if type(entry) is PendingRequest and entry.started:
@@ -262,6 +264,11 @@ class Link(Shared):
         for end in (self.requests, self._responses):
             if end.transport is not None:
                 end.transport.close()
+
+    def _note_failure(self, error: Exception) -> None:
+        """Log an error that a filter has raised at the end of the connection."""
+        self._count_filter_error(error)
+        self._log(logging.WARNING, str(error))
 
     def _count_filter_error(self, error: BaseException) -> None:
         if self.metrics is not None and isinstance(error, FilterError):

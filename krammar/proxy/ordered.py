@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import Any
 
@@ -10,6 +9,7 @@ from krammar.proxy.delivery import take
 from krammar.proxy.ends import End
 from krammar.proxy.heads import Data
 from krammar.proxy.in_flight import FilterAnswer, Own, PendingRequest
+from krammar.proxy.running import steps_for
 from krammar.proxy.shared import Shared
 
 # Bytes of responses that wait for an async method of a filter, before the broker is no longer read.
@@ -37,7 +37,12 @@ class Ordered(End):
         elif answer.delivery is None:
             self.peer.write(answer.frame)
         else:
-            self._task = asyncio.ensure_future(self._deliver(answer.delivery(answer.frame)))
+            try:
+                steps = steps_for(answer.delivery, answer.frame)
+            except Exception as error:
+                self.shared.fail(error)
+                return
+            self.begin(self._deliver(steps))
 
     def _wait_with(self, passed: Data) -> None:
         self._waiting.append(passed)
@@ -67,7 +72,7 @@ class Ordered(End):
         """Deliver what has waited, until a response has to wait again."""
         while self._waiting and self._task is None and not self.shared.closed:
             if not self.shared.has_time():
-                self._task = asyncio.ensure_future(self._go_on_later())
+                self.begin(self._go_on_later())
                 break
             item = self._waiting.popleft()
             if isinstance(item, tuple):

@@ -16,7 +16,7 @@ from krammar.proxy.heads import Data, Pieces, acks, correlation_id_of
 from krammar.proxy.in_flight import FilterAnswer, PendingRequest
 from krammar.proxy.interface import Close, Exchange, Silence
 from krammar.proxy.responses import Responses
-from krammar.proxy.running import FilterError, Settled, run_request, run_response
+from krammar.proxy.running import FilterError, Settled, patch_error, run_request, run_response
 from krammar.proxy.shared import Shared
 from krammar.proxy.work import Work
 from krammar.wire.errors import WireError
@@ -119,7 +119,7 @@ class ReadRequests(Asking):
     def wait_for(self, finished: Awaitable[None]) -> None:
         """Read no more from the client until a request, or the connection to the broker, is finished."""
         self.hold("filter")
-        self._task = asyncio.ensure_future(self._finish(finished))
+        self.begin(self._finish(finished))
         self._attention = True
 
     def _patch(self, work: Work, frame: bytes) -> bool:
@@ -180,7 +180,10 @@ class ReadRequests(Asking):
     ) -> Pieces | None:
         """Return a request that a filter has changed as bytes; None if it must be decoded. Raises Close."""
         assert work.patch_request is not None
-        changed = work.patch_request(data, begin, end, self.shared.connection)
+        try:
+            changed = work.patch_request(data, begin, end, self.shared.connection)
+        except BaseException as error:
+            raise patch_error(work.requests, error) from error
         if changed is None:
             return None
         started = self._count(work, end - begin) if work.counts else 0.0

@@ -15,7 +15,7 @@ from krammar.proxy.heads import HEAD, Data, Pieces, has_no_endpoints
 from krammar.proxy.in_flight import PendingRequest
 from krammar.proxy.interface import Exchange
 from krammar.proxy.ordered import Ordered
-from krammar.proxy.running import run_response
+from krammar.proxy.running import patch_error, run_response, steps_for
 from krammar.proxy.work import Work
 from krammar.wire.errors import EncodeError, WireError
 from krammar.wire.framing import PREFIX
@@ -62,7 +62,10 @@ class ReadResponses(Ordered):
         assert work.patch_response is not None
         if work.rewrite and not (work.ends_with_nodes and has_no_endpoints(data, begin, end)):
             return None
-        return work.patch_response(data, begin, end, self.shared.connection)
+        try:
+            return work.patch_response(data, begin, end, self.shared.connection)
+        except BaseException as error:
+            raise patch_error(work.responses, error) from error
 
     def _process(self, pending: PendingRequest, frame: bytes) -> None:
         """Run the chain over a response, and write it; if something is awaited, in a task."""
@@ -72,7 +75,7 @@ class ReadResponses(Ordered):
             return
         if len(frame) > ONE_TURN:
             self._undecided = pending.correlation_id
-            self._task = asyncio.ensure_future(self._process_in_turns(pending, frame))
+            self.begin(self._process_in_turns(pending, frame))
             return
         began = time.monotonic()
         try:
@@ -85,7 +88,7 @@ class ReadResponses(Ordered):
                 return
             if time.monotonic() - began > LONG:
                 self._undecided = pending.correlation_id
-                self._task = asyncio.ensure_future(self._run_in_turns(pending, frame, read))
+                self.begin(self._run_in_turns(pending, frame, read))
                 return
             message = self._run(pending, read)
             if not inspect.isawaitable(message):
@@ -94,13 +97,13 @@ class ReadResponses(Ordered):
                     sent, notes = self._encode(work, frame, read, message, changed)
                     steps = self._send(pending, frame, sent, notes)
                     if steps is not None:
-                        self._task = asyncio.ensure_future(self._deliver(steps))
+                        self.begin(self._deliver(steps))
                     return
         except Exception as error:
             self.shared.fail(error)
             return
         self._undecided = pending.correlation_id
-        self._task = asyncio.ensure_future(
+        self.begin(
             self._process_later(
                 pending,
                 frame,
@@ -230,6 +233,6 @@ class ReadResponses(Ordered):
         notes = changed if exchange is None else [*changed, *exchange.notes]
         shared.note(False, pending.correlation_id, notes)
         if exchange is not None and exchange.delivery is not None:
-            return exchange.delivery(sent)
+            return steps_for(exchange.delivery, sent)
         self.peer.write(sent)
         return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from krammar.proxy.interface import Close, Exchange, Filter, Method, Silence
+from krammar.proxy.interface import Close, Exchange, Method, Silence
 from krammar.proxy.work import Refused, Work
 from krammar.util.printable import escape
 from krammar.wire.errors import WireError
@@ -15,6 +16,10 @@ from krammar.wire.errors import WireError
 
 class FilterError(Exception):
     """A method of a filter has raised an exception, or returned something else than a message."""
+
+
+# They end the process, also if a filter raises them.
+_ENDS_PROCESS = (KeyboardInterrupt, SystemExit)
 
 
 class Settled(NamedTuple):
@@ -53,7 +58,7 @@ def run_request(
 async def _await_request(
     work: Work, request: Any, exchange: Exchange, index: int, result: Awaitable[Any]
 ) -> Settled:
-    found = await _wait(work.requests[index], result)
+    found = await _wait(work.requests[index], result, exchange)
     if found is not None:
         settled = _settle(work, request, index, found)
         if settled.answer is not None:
@@ -98,7 +103,7 @@ async def _await_response(
     index: int,
     result: Awaitable[Any],
 ) -> Any:
-    found = await _wait(methods[index], result)
+    found = await _wait(methods[index], result, exchange)
     response = _replaced(methods[index], response, found)
     rest = run_response(methods, response, exchange, index + 1)
     return await rest if inspect.isawaitable(rest) else rest
@@ -113,10 +118,39 @@ def why_closed(error: BaseException) -> tuple[int, str]:
     return logging.ERROR, "closed"  # a bug in krammar, which must not be hidden
 
 
-def hook_error(each: Filter, name: str, error: Exception) -> FilterError | Close:
-    if isinstance(error, Close):
-        return error
-    return FilterError(f"{type(each).__name__}.{name} raised {type(error).__name__}: {error}")
+def hook_error(each: object, name: str, error: BaseException) -> Exception:
+    """Return the error that closes a connection because a filter's code has raised one, in a call that is not awaited.
+
+    Args:
+        each: the filter, or its watch.
+        name: of its method.
+
+    Raises:
+        KeyboardInterrupt, SystemExit: the error is one of them.
+    """
+    if isinstance(error, _ENDS_PROCESS):
+        raise error
+    return error if isinstance(error, Close) else _failed(f"{type(each).__name__}.{name}", error)
+
+
+def patch_error(methods: tuple[Method, ...], error: BaseException) -> Exception:
+    """Return the error that closes a connection because the patch of the only method has raised one."""
+    return hook_error(methods[0].__self__, "patch", error)  # type: ignore[attr-defined]
+
+
+def steps_for(delivery: Callable[[bytes], list[Any]], frame: bytes) -> list[Any]:
+    """Return the steps in which a filter delivers the frame of a response. Raises Close or FilterError."""
+    try:
+        return delivery(frame)
+    except (Close, *_ENDS_PROCESS):
+        raise
+    except BaseException as error:
+        raise _failed(name_of(delivery), error) from error
+
+
+def cancelled() -> FilterError:
+    """Return the error for a task of a connection that was cancelled although the connection is open."""
+    return FilterError("the task that ran its filters was cancelled")
 
 
 def name_of(method: Method) -> str:
@@ -125,25 +159,51 @@ def name_of(method: Method) -> str:
 
 
 def _call(method: Method, message: Any, exchange: Exchange) -> Any:
+    exchange.method = method
     try:
         return method(message, exchange)
-    except Close:
+    except (Close, *_ENDS_PROCESS):
         raise
-    except Exception as error:
-        raise _failed(method, error) from error
+    except BaseException as error:
+        raise _failed(name_of(method), error) from error
 
 
-async def _wait(method: Method, result: Awaitable[Any]) -> Any:
+async def _wait(method: Method, result: Awaitable[Any], exchange: Exchange) -> Any:
+    task = _current_task()
     try:
-        return await result
-    except Close:
+        found = await result
+        if exchange.failure is not None:
+            raise exchange.failure
+        return found
+    except (
+        Close,
+        FilterError,
+        *_ENDS_PROCESS,
+    ):  # FilterError: of a filter that has got a request of this one
         raise
-    except Exception as error:
-        raise _failed(method, error) from error
+    except asyncio.CancelledError as error:
+        if task is not None and task.cancelling():
+            raise  # the connection ends
+        # The filter has awaited something that was cancelled.
+        raise _failed(name_of(method), error) from error
+    except GeneratorExit as error:
+        if _current_task() is not task:
+            raise  # the coroutine is closed
+        raise _failed(name_of(method), error) from error
+    except BaseException as error:
+        raise _failed(name_of(method), error) from error
 
 
-def _failed(method: Method, error: Exception) -> FilterError:
-    return FilterError(f"{name_of(method)} raised {type(error).__name__}: {error}")
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no event loop runs
+        return None
+
+
+def _failed(name: str, error: BaseException) -> FilterError:
+    text = str(error)
+    return FilterError(f"{name} raised {type(error).__name__}" + (f": {text}" if text else ""))
 
 
 def _replaced(method: Method, response: Any, result: Any) -> Any:

@@ -13,6 +13,7 @@ from krammar.proxy.chain import Chain
 from krammar.proxy.in_flight import Entry, Own
 from krammar.proxy.interface import Connection, Watch
 from krammar.proxy.rewritten import Rewritten
+from krammar.proxy.running import hook_error
 from krammar.proxy.work import Work
 from krammar.util.turns import Turns
 from krammar.util.worker import WorkerThread
@@ -114,13 +115,19 @@ class Shared:
         """Report what was done to a frame, if anything, to those who watch; empty the list."""
         if notes:
             for each in self.watches:
-                each.noted(is_request, correlation_id, list(notes))
+                try:
+                    each.noted(is_request, correlation_id, list(notes))
+                except BaseException as error:
+                    self.fail(hook_error(each, "noted", error))
             notes.clear()
 
     def decided(self) -> None:
         """Report that a frame waits no longer for filters or ports."""
         for each in self.watches:
-            each.decided()
+            try:
+                each.decided()
+            except BaseException as error:
+                self.fail(hook_error(each, "decided", error))
 
     def end(self, how: str) -> None:
         """Note how the connection ends, unless that is known."""

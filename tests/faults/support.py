@@ -18,7 +18,7 @@ from krammar.wire.representation import kinds_of, named
 PACKAGE = package_of(kafka_wire)
 
 
-async def _no_broker(request: Any, version: int | None) -> Any:
+async def _no_broker(exchange: Exchange, request: Any, version: int | None) -> Any:
     raise ConnectionError("there is no broker")
 
 

@@ -1,4 +1,4 @@
-"""Warnings that are errors in the tests of the proxy."""
+"""Warnings that are errors in the tests of the proxy, and where filters run."""
 
 from __future__ import annotations
 
@@ -16,3 +16,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(_FOLDER):
             for each in _ERRORS:
                 item.add_marker(pytest.mark.filterwarnings(each))
+
+
+@pytest.fixture(params=["proxy", "large frames", "broker"])
+def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where the filters of a test run. All frames are treated as large ones, which take several turns, if asked for."""
+    if request.param == "large frames":
+        monkeypatch.setattr("krammar.proxy.read_requests.ONE_TURN", 0)
+        monkeypatch.setattr("krammar.proxy.read_responses.ONE_TURN", 0)
+        return "proxy"
+    return str(request.param)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import kafka_wire
 from kafka_wire import (
     ApiVersionsRequest,
     ApiVersionsResponse,
+    CreateTopicsRequest,
     CreateTopicsResponse,
     MetadataRequest,
     MetadataResponse,
 )
 
-from krammar.proxy import Filter, Proxy
+from krammar.proxy import Exchange, Filter, Proxy, on
 from krammar.proxy.addresses import Address
-from krammar.wire.connection import RequestReceived, ServerConnection
+from krammar.testing import KafkaBroker
+from krammar.wire.connection import RequestReceived, ResponseReceived, ServerConnection
 from tests.support.frames import framed, read_frame
-from tests.tap.support import Client, Upstream
+from tests.tap.support import Client, Upstream, upstream
 
 __all__ = ["Client", "Upstream", "address", "answering", "echo"]
 
@@ -88,6 +91,38 @@ def refusing(request: Any, code: int) -> CreateTopicsResponse:
             for each in request.topics
         ]
     )
+
+
+def asking(*topics: str) -> MetadataRequest:
+    """Build a request for topics by name."""
+    return MetadataRequest(topics=[MetadataRequest.Topic(name=each) for each in topics])
+
+
+def names(event: ResponseReceived) -> list[str]:
+    """Return the names of topics in a response to Metadata."""
+    return [topic.name for topic in event.response.topics]
+
+
+@contextmanager
+def run(where: str, filters: list[Filter], asked: list[Any] | None = None) -> Iterator[Address]:
+    """Run filters in a proxy or in a broker. ``asked`` collects the requests behind them."""
+    if where == "proxy":
+        with (
+            upstream(answering(asked)) as server,
+            Proxy.start(str(server.address), filters) as proxy,
+        ):
+            yield address(proxy)
+        return
+
+    class Collect(Filter):
+        @on(MetadataRequest, CreateTopicsRequest)
+        def collect(self, request: Any, exchange: Exchange) -> None:
+            assert asked is not None
+            asked.append(request)
+
+    last = [] if asked is None else [Collect()]
+    with KafkaBroker.start(filters=[*filters, *last]) as broker:
+        yield Address(broker.host, broker.port)
 
 
 class Nothing(Filter):

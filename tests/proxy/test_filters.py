@@ -6,8 +6,6 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -27,58 +25,16 @@ from kafka_wire import (
 )
 
 from krammar.proxy import Close, Connection, Exchange, Filter, Proxy, on
-from krammar.proxy.addresses import Address
-from krammar.testing import KafkaBroker
 from krammar.wire.connection import ResponseReceived
 from krammar.wire.elements import MAX_ELEMENTS
-from tests.proxy.support import Client, Nothing, address, answering, refusing
+from tests.proxy.support import Client, Nothing, address, answering, asking, names, refusing, run
 from tests.support.frames import framed, read_frame
 from tests.support.waiting import PATIENCE
 from tests.tap.support import upstream
 
 
-def asking(*topics: str) -> MetadataRequest:
-    return MetadataRequest(topics=[MetadataRequest.Topic(name=each) for each in topics])
-
-
-def names(event: ResponseReceived) -> list[str]:
-    return [topic.name for topic in event.response.topics]
-
-
 def creating(name: str) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(name=name)])
-
-
-@pytest.fixture(params=["proxy", "large frames", "broker"])
-def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where the filters of a test run. All frames are treated as large ones, which take several turns, if asked for."""
-    if request.param == "large frames":
-        monkeypatch.setattr("krammar.proxy.read_requests.ONE_TURN", 0)
-        monkeypatch.setattr("krammar.proxy.read_responses.ONE_TURN", 0)
-        return "proxy"
-    return str(request.param)
-
-
-@contextmanager
-def run(where: str, filters: list[Filter], asked: list[Any] | None = None) -> Iterator[Address]:
-    """Run filters in a proxy or in a broker. ``asked`` collects the requests behind them."""
-    if where == "proxy":
-        with (
-            upstream(answering(asked)) as server,
-            Proxy.start(str(server.address), filters) as proxy,
-        ):
-            yield address(proxy)
-        return
-
-    class Collect(Filter):
-        @on(MetadataRequest, CreateTopicsRequest)
-        def collect(self, request: Any, exchange: Exchange) -> None:
-            assert asked is not None
-            asked.append(request)
-
-    last = [] if asked is None else [Collect()]
-    with KafkaBroker.start(filters=[*filters, *last]) as broker:
-        yield Address(broker.host, broker.port)
 
 
 class Prefix(Filter):
@@ -233,7 +189,7 @@ def test_a_filter_asks_the_broker_in_between(where: str) -> None:
         )
         for number in range(50):
             assert names(client.next()) == [str(number), "early", "late"]
-        assert len(asked) == (150 if where == "proxy" else 50)  # filters see no requests of filters
+        assert len(asked) == 150
 
 
 def test_the_version_of_a_request_of_a_filter_is_one_that_the_broker_has(where: str) -> None:

@@ -17,6 +17,7 @@ with Proxy.start(upstream="localhost:9092", filters=filters) as proxy:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
+from functools import partial
 from types import MethodType
 from typing import Any
 
@@ -36,7 +37,7 @@ from krammar.faults.errors import FaultError
 from krammar.faults.shape import Schema
 from krammar.proxy.filters.logins import SeesLogins
 from krammar.proxy.filters.topics import Patterns, TopicIds
-from krammar.proxy.interface import Close, Exchange, on
+from krammar.proxy.interface import Close, Connection, Exchange, on
 from krammar.util.diagnostics import did_you_mean
 from krammar.wire.package import package_of
 
@@ -117,12 +118,12 @@ class Deny(SeesLogins):
         """Whether this client is denied anything."""
         return self._logins is None or exchange.connection.principal in self._logins
 
-    def _denies_topic(self, about: Subject) -> bool:
+    def _denies_topic(self, about: Subject, connection: Connection) -> bool:
         if about.get("resource_type") == _TOPIC_CONFIGS:
             return about.get("resource_name") in self._topics
         topic = about.get("topic")
         if not topic and (topic_id := about.get("topic_id")):
-            topic = self._ids.name(topic_id)
+            topic = self._ids.name(connection, topic_id)
         return topic in self._topics
 
     def answer(self, request: Any, exchange: Exchange) -> Any:
@@ -134,11 +135,11 @@ class Deny(SeesLogins):
             return self._refusal(exchange, about, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if any(each.get("group") in self._groups for each in about):
             return self._refusal(exchange, about, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        denied = [each for each in about if self._denies_topic(each)]
+        denied = [each for each in about if self._denies_topic(each, exchange.connection)]
         if not denied:
             return None
         selection = Selection({"topic": self._topics})
-        rest = without(request, shape, selection, self._ids.name)
+        rest = without(request, shape, selection, partial(self._ids.name, exchange.connection))
         if rest is None and isinstance(request, MetadataRequest):
             # Only the broker can add the other brokers, without which clients do not accept an error.
             request.topics = []
@@ -169,7 +170,8 @@ class Deny(SeesLogins):
             kept: list[Any] = [
                 each
                 for each in response.responses
-                if (_name(each) or self._ids.name(each.topic_id)) not in self._topics
+                if (_name(each) or self._ids.name(exchange.connection, each.topic_id))
+                not in self._topics
             ]
             response.responses = kept
         if refused is not None:
@@ -207,7 +209,10 @@ def _check(self: Deny, request: Any, exchange: Exchange) -> Awaitable[Any] | Any
         raise Close(f"{type(request).__name__} v{exchange.version} is denied")
     shape = self._schema.request(exchange.api_key, exchange.version)
     ids = {each.get("topic_id") for each in subjects(request, shape)} - {None}
-    if self._topics and any(each.int and self._ids.name(each) is None for each in ids if each):
+    names, connection = self._ids, exchange.connection
+    if self._topics and any(
+        each.int and names.name(connection, each) is None for each in ids if each
+    ):
         return _check_later(self, request, exchange, ids)
     return self.answer(request, exchange)
 
@@ -222,7 +227,7 @@ def _add(self: Deny, response: Any, exchange: Exchange) -> Awaitable[None] | Non
         return None
     if isinstance(response, _FETCHED) and self._topics:
         ids = {each.topic_id for each in response.responses if not _name(each)}
-        if any(self._ids.name(each) is None for each in ids):
+        if any(self._ids.name(exchange.connection, each) is None for each in ids):
             return _add_later(self, response, exchange, ids)
     self.merge(response, exchange)
     return None

@@ -62,19 +62,24 @@ class FetchFilter(Filter):
         return None
 
     async def _change(self, response: Any, exchange: Exchange) -> None:
-        await self.topic_ids.ask(
-            exchange, (each.topic_id for each in response.responses if not _name(each))
+        errors = await self.topic_ids.ask(
+            exchange,
+            (
+                each.topic_id
+                for each in response.responses
+                if not _name(each) and any(partition.records for partition in each.partitions)
+            ),
         )
         allowance = Allowance()
         for topic in response.responses:
-            name = _name(topic) or self.topic_ids.name(topic.topic_id)
+            name = _name(topic) or self.topic_ids.name(exchange.connection, topic.topic_id)
             if name is not None and (name not in self.topics or name in INTERNAL_TOPICS):
                 continue
             for partition in topic.partitions:
                 if not partition.records:
                     continue
                 if name is None:
-                    _refuse(partition, ErrorCode.UNKNOWN_TOPIC_ID)
+                    _refuse(partition, errors.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
                 elif isinstance(response, FetchResponse) and exchange.version < _BATCHES:
                     _refuse(partition, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
                 else:

@@ -63,18 +63,22 @@ class ProduceFilter(Filter):
     async def on_produce(
         self, request: ProduceRequest, exchange: Exchange
     ) -> ProduceResponse | None:
-        await self.topic_ids.ask(
+        errors = await self.topic_ids.ask(
             exchange, (each.topic_id for each in request.topic_data if not each.name)
         )
         allowance = Allowance()
         places: list[_Place] = []
         for topic in request.topic_data:
-            name = topic.name or self.topic_ids.name(topic.topic_id)
+            name = topic.name or self.topic_ids.name(exchange.connection, topic.topic_id)
+            # Of a topic without a name, for example because a filter after this one denies it.
+            code = errors.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
             if name is not None and (name not in self.topics or name in INTERNAL_TOPICS):
                 continue
             kept = []
             for partition in topic.partition_data:
                 try:
+                    if name is None:
+                        raise PartitionRefused(code, "the broker does not name this topic id")
                     partition.records = await self._checked(
                         name, partition.records, exchange, allowance
                     )
@@ -108,12 +112,8 @@ class ProduceFilter(Filter):
         _add(response, exchange.state.get(self, ()))
 
     async def _checked(
-        self, name: str | None, records: bytes | None, exchange: Exchange, allowance: Allowance
+        self, name: str, records: bytes | None, exchange: Exchange, allowance: Allowance
     ) -> bytes | None:
-        if name is None:
-            raise PartitionRefused(
-                ErrorCode.UNKNOWN_TOPIC_ID, "the broker does not know this topic id"
-            )
         if not records:
             return records
         try:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from krammar.proxy.filters.tenant_names import Tenant
-from krammar.proxy.filters.topics import TopicIds, remember
+from krammar.proxy.filters.topics import remember
 from krammar.wire.reflection import fields
 
 # What a prefix is added to.
@@ -27,6 +27,8 @@ PATTERNS = frozenset(("subscribed_topic_regex", "source_topic_regex", "transacti
 _NO_ID = UUID(int=0)
 # Ids of topics that a tenant must not use, which are remembered.
 STAND_INS = 10_000
+# Names of topics that are remembered. A topic id never gets another name.
+_NAMES = 100_000
 
 
 class NamePlan(NamedTuple):
@@ -89,21 +91,34 @@ def plan_of(cls: Any, version: int) -> NamePlan:
     return NamePlan(**lists | {"has_id": has_id, "named": named})
 
 
-class TenantTopicIds(TopicIds):
+class TenantTopicIds:
     """The names of topics by id, at the broker; and stand-ins for ids that a tenant must not use.
 
-    The broker answers a stand-in like any id that does not exist, in the form and the place of the API.
+    The names are those of all tenants, and each use of an id is compared with the prefix of its tenant. Those that were
+    not used for the longest time are forgotten first. The broker answers a stand-in like any id that does not exist, in
+    the form and the place of the API.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        self._names: OrderedDict[bytes, str] = OrderedDict()
         self._originals: OrderedDict[UUID, UUID] = OrderedDict()
         self._secret = token_bytes(32)
+
+    def name(self, topic_id: UUID) -> str | None:
+        """Return the name of a topic, or None if it is not known."""
+        return self.name_of_bytes(topic_id.bytes)
+
+    def name_of_bytes(self, topic_id: bytes) -> str | None:
+        """Return the name of a topic for the 16 bytes of its id, or None if it is not known."""
+        found = self._names.get(topic_id)
+        if found is not None:
+            self._names.move_to_end(topic_id)
+        return found
 
     def learn(self, topic_id: UUID, name: str) -> None:
         """Remember the name of a topic. Stand-ins, which brokers can repeat beside a name, never get one."""
         if topic_id not in self._originals:
-            super().learn(topic_id, name)
+            remember(self._names, topic_id.bytes, name, _NAMES)
 
     def stand_in(self, topic_id: UUID) -> UUID:
         """Return an id that no topic has; always the same one, because of fetch sessions.

@@ -26,6 +26,7 @@ from krammar.proxy.filters.tenant_fields import (
 from krammar.proxy.filters.tenant_frames import patch_of
 from krammar.proxy.filters.tenant_names import Tenant
 from krammar.proxy.filters.tenant_tags import untag_of
+from krammar.proxy.filters.topics import ask_names
 from krammar.proxy.interface import Close, Connection, Exchange, Method, Patch, on
 from krammar.wire.package import package_of
 from krammar.wire.reflection import Walker, walker
@@ -278,7 +279,9 @@ class Tenants(SeesLogins):
         }
 
         async def ask() -> None:
-            await ids.ask(exchange, unknown)
+            names, _ = await ask_names(exchange, unknown)
+            for topic_id, name in names.items():
+                ids.learn(topic_id, name)
             then()
 
         if unknown:

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from kafka_wire import MetadataRequest, MetadataResponse
 
-from krammar.proxy.interface import Exchange
+from krammar.proxy.interface import Connection, Exchange
 
-# Names that are remembered. A topic id never gets another name, so names do not become outdated.
+# Names that are remembered, of all connections. A topic id never gets another name, so names do not become outdated.
 _MOST = 100_000
 # Metadata by topic id is served from this version on (KIP-516). Brokers with topic ids in Produce or Fetch have it.
 METADATA_BY_ID = 12
@@ -55,39 +55,59 @@ def remember(where: OrderedDict[Any, Any], key: Any, value: Any, limit: int) -> 
 
 
 class TopicIds:
-    """The names of topics by their ids, as far as they are known. Those that were not used for the longest time go first."""
+    """The names of topics by their ids, as far as they are known. Those that were not used for the longest time go first.
+
+    Each connection has names of its own: filters between this one and the broker can show users different names, or
+    deny them a topic.
+    """
 
     def __init__(self) -> None:
-        self._names: OrderedDict[bytes, str] = OrderedDict()
+        # By an object that stands for the connection, and the 16 bytes of the id.
+        self._names: OrderedDict[tuple[object, bytes], str] = OrderedDict()
 
-    def name(self, topic_id: UUID) -> str | None:
-        """Return the name of a topic, or None if it is not known."""
-        return self.name_of_bytes(topic_id.bytes)
-
-    def name_of_bytes(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic for the 16 bytes of its id, or None if it is not known."""
-        found = self._names.get(topic_id)
+    def name(self, connection: Connection, topic_id: UUID) -> str | None:
+        """Return the name of a topic for a connection, or None if it is not known."""
+        key = connection.state.get(self), topic_id.bytes
+        found = self._names.get(key)
         if found is not None:
-            self._names.move_to_end(topic_id)
+            self._names.move_to_end(key)
         return found
 
-    def learn(self, topic_id: UUID, name: str) -> None:
-        """Remember the name of a topic."""
-        remember(self._names, topic_id.bytes, name, _MOST)
+    async def ask(self, exchange: Exchange, ids: Iterable[UUID]) -> dict[UUID, int]:
+        """Ask for the names of topics that are not known, and return the error codes of those that have none.
 
-    async def ask(self, exchange: Exchange, ids: Iterable[UUID]) -> None:
-        """Ask the broker for the names of topics that are not known. Errors are those of ``exchange.send``."""
-        unknown = [each for each in dict.fromkeys(ids) if each.int and self.name(each) is None]
+        Errors are those of ``exchange.send``.
+        """
+        connection = exchange.connection
+        unknown = [
+            each for each in dict.fromkeys(ids) if each.int and self.name(connection, each) is None
+        ]
         if not unknown:
-            return
-        request = MetadataRequest(
-            topics=[MetadataRequest.Topic(topic_id=each, name=None) for each in unknown],
-            allow_auto_topic_creation=False,
-        )
-        response: MetadataResponse = await exchange.send(request, METADATA_BY_ID)
-        for topic in response.topics:
-            if topic.name and not topic.error_code:
-                self.learn(topic.topic_id, topic.name)
+            return {}
+        names, errors = await ask_names(exchange, unknown)
+        mark = connection.state.setdefault(self, object())
+        for topic_id, name in names.items():
+            remember(self._names, (mark, topic_id.bytes), name, _MOST)
+        return errors
 
 
-__all__ = ["INTERNAL_TOPICS", "METADATA_BY_ID", "Patterns", "TopicIds", "remember"]
+async def ask_names(
+    exchange: Exchange, ids: Iterable[UUID]
+) -> tuple[dict[UUID, str], dict[UUID, int]]:
+    """Return the names of topics by their ids, and the error codes of the others.
+
+    The request passes the filters after the one that asks. Errors are those of ``exchange.send``.
+    """
+    request = MetadataRequest(
+        topics=[MetadataRequest.Topic(topic_id=each, name=None) for each in ids],
+        allow_auto_topic_creation=False,
+    )
+    response: MetadataResponse = await exchange.send(request, METADATA_BY_ID)
+    named = {
+        each.topic_id: each.name for each in response.topics if each.name and not each.error_code
+    }
+    errors = {each.topic_id: each.error_code for each in response.topics if each.error_code}
+    return named, errors
+
+
+__all__ = ["INTERNAL_TOPICS", "METADATA_BY_ID", "Patterns", "TopicIds", "ask_names", "remember"]

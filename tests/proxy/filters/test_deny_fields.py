@@ -55,7 +55,7 @@ class Built:
         return "x" if type_.kind == "string" else b"x"
 
 
-async def asked(request: Any, version: int | None) -> Any:
+async def asked(exchange: Exchange, request: Any, version: int | None) -> Any:
     topic = kw.MetadataResponse.Topic(topic_id=SECRET, name="secret")
     return kw.MetadataResponse(topics=[topic])
 

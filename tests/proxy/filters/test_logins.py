@@ -53,7 +53,7 @@ class Talk:
         return self.connection.principal
 
     def send(self, request: Any, version: int = 1) -> Exchange:
-        async def nothing(asked: Any, _: int | None) -> Any:
+        async def nothing(_: Exchange, asked: Any, version: int | None) -> Any:
             raise AssertionError
 
         found = Exchange(self.connection, request.api_key, version, 1, None, nothing)

@@ -184,7 +184,7 @@ def values(prefix: str, topic_id: UUID = OWN) -> Leaf:
 
 
 def exchange(request: Any, version: int) -> Exchange:
-    async def send(asked: Any, _: int | None) -> Any:
+    async def send(_: Exchange, asked: Any, version: int | None) -> Any:
         topic = kw.MetadataResponse.Topic
         if asked.topics is None:
             return kw.MetadataResponse(
