@@ -124,12 +124,7 @@ def hook_error(each: object, name: str, error: BaseException) -> Exception:
     Args:
         each: the filter, or its watch.
         name: of its method.
-
-    Raises:
-        KeyboardInterrupt, SystemExit: the error is one of them.
     """
-    if isinstance(error, _ENDS_PROCESS):
-        raise error
     return error if isinstance(error, Close) else _failed(f"{type(each).__name__}.{name}", error)
 
 
@@ -142,7 +137,7 @@ def steps_for(delivery: Callable[[bytes], list[Any]], frame: bytes) -> list[Any]
     """Return the steps in which a filter delivers the frame of a response. Raises Close or FilterError."""
     try:
         return delivery(frame)
-    except (Close, *_ENDS_PROCESS):
+    except Close:
         raise
     except BaseException as error:
         raise _failed(name_of(delivery), error) from error
@@ -162,7 +157,7 @@ def _call(method: Method, message: Any, exchange: Exchange) -> Any:
     exchange.method = method
     try:
         return method(message, exchange)
-    except (Close, *_ENDS_PROCESS):
+    except Close:
         raise
     except BaseException as error:
         raise _failed(name_of(method), error) from error
@@ -175,11 +170,7 @@ async def _wait(method: Method, result: Awaitable[Any], exchange: Exchange) -> A
         if exchange.failure is not None:
             raise exchange.failure
         return found
-    except (
-        Close,
-        FilterError,
-        *_ENDS_PROCESS,
-    ):  # FilterError: of a filter that has got a request of this one
+    except (Close, FilterError):  # the latter of a filter that has got a request of this one
         raise
     except asyncio.CancelledError as error:
         if task is not None and task.cancelling():
@@ -203,7 +194,16 @@ def _current_task() -> asyncio.Task[Any] | None:
 
 def _failed(name: str, error: BaseException) -> FilterError:
     text = str(error)
-    return FilterError(f"{name} raised {type(error).__name__}" + (f": {text}" if text else ""))
+    what = f"{name} raised {type(error).__name__}" + (f": {text}" if text else "")
+    if isinstance(error, _ENDS_PROCESS):
+        # The event loop ends by it. uvloop would log it instead if a callback of a transport raised it.
+        asyncio.get_running_loop().call_soon(_raise, error)
+        what += ", which ends the process"
+    return FilterError(what)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _replaced(method: Method, response: Any, result: Any) -> Any:
