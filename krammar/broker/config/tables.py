@@ -1,32 +1,17 @@
-"""The settings of brokers, topics and groups: the rows of ``broker.csv``, ``topics.csv`` and ``groups.csv``.
-
-The names are those of Apache Kafka 4.4, and so are the defaults, except for listeners and replication factors.
-Settings whose names begin with ``krammar.`` belong to this broker alone. The columns are:
-
-``default``   ``-`` if there is none
-``values``    the accepted values: ``>=MINIMUM``, ``MINIMUM..MAXIMUM``, ``one_of:`` or ``each_of:`` with names, or
-              the name of a validator
-``update``    how a broker's setting can be changed while the broker runs
-``synonyms``  the broker's settings that supply the default of a topic or group; ``*60000`` converts minutes to milliseconds
-``flags``     ``no-effect``: accepted, checked and shown, but ignored; ``internal``: never shown
-"""
+"""The definitions of the settings of brokers, topics and groups, from the tables of ``krammar.util.configs``."""
 
 from __future__ import annotations
-
-import csv
-from importlib.resources import files
 
 from kafka_wire import ConfigType
 
 from krammar.broker.config.definitions import ConfigDef, UpdateMode, parse_validator
+from krammar.util.configs import config_rows
 
 _NO_DOC = "Known for compatibility; this broker does not act on it."
 
 
-def _table(file: str) -> dict[str, ConfigDef]:
-    # The package may be in an archive.
-    lines = files(__package__).joinpath(file).read_text("utf-8").splitlines()
-    return {row["name"]: _definition(row) for row in csv.DictReader(lines)}
+def _table(name: str) -> dict[str, ConfigDef]:
+    return {row["name"]: _definition(row) for row in config_rows(name)}
 
 
 def _definition(row: dict[str, str]) -> ConfigDef:
@@ -50,6 +35,6 @@ def _synonym(text: str) -> tuple[str, int]:
     return name, int(factor or 1)
 
 
-BROKER_CONFIGS = _table("broker.csv")
-TOPIC_CONFIGS = _table("topics.csv")
-GROUP_CONFIGS = _table("groups.csv")
+BROKER_CONFIGS = _table("broker")
+TOPIC_CONFIGS = _table("topics")
+GROUP_CONFIGS = _table("groups")

@@ -6,7 +6,7 @@ The functions for requests see the tenant's own names, before prefixes are added
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ import kafka_wire as kw
 from kafka_wire import ConfigResourceType, CoordinatorType, ErrorCode
 
 from krammar.proxy.filters.tenant_apis import REASON
+from krammar.proxy.filters.tenant_configs import add_to_configs, own_configs
 from krammar.proxy.filters.tenant_fields import TenantTopicIds
 from krammar.proxy.filters.tenant_names import Tenant
 from krammar.proxy.filters.topics import remember
@@ -128,8 +129,11 @@ def _create_topics(request: Any, call: TenantCall) -> Any:
     result = kw.CreateTopicsResponse.CreatableTopicResult
     allowed = []
     for topic in request.topics:
-        if problem := call.tenant.problem(topic.name):
-            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        code, problem = ErrorCode.INVALID_TOPIC_EXCEPTION, call.tenant.problem(topic.name)
+        if not problem:
+            code = ErrorCode.INVALID_CONFIG
+            problem = add_to_configs(call.tenant, ConfigResourceType.TOPIC, topic.configs)
+        if problem:
             call.refused.append(result(name=topic.name, error_code=code, error_message=problem))
         else:
             allowed.append(topic)
@@ -149,14 +153,19 @@ def _configs(response: Any, results: str, result: Any) -> Callable[[Any, TenantC
     def rename(request: Any, call: TenantCall) -> Any:
         allowed = []
         for each in request.resources:
+            code, problem = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, REASON
             if each.resource_type in _PREFIXED:
+                configs = getattr(each, "configs", ())  # DescribeConfigs has only their keys
+                code = ErrorCode.INVALID_CONFIG
+                problem = add_to_configs(call.tenant, each.resource_type, configs)
+            if not problem:
                 each.resource_name = call.tenant.add(each.resource_name)
                 allowed.append(each)
                 continue
             call.refused.append(
                 result(
-                    error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-                    error_message=REASON,
+                    error_code=code,
+                    error_message=problem,
                     resource_type=each.resource_type,
                     resource_name=each.resource_name,
                 )
@@ -165,6 +174,25 @@ def _configs(response: Any, results: str, result: Any) -> Callable[[Any, TenantC
         return response(**{results: call.refused}) if call.refused and not allowed else None
 
     return rename
+
+
+def _streams_heartbeat(request: Any, call: TenantCall) -> Any:
+    for configs in _internal_topics(request.topology):
+        if problem := add_to_configs(call.tenant, ConfigResourceType.TOPIC, configs, "key"):
+            return kw.StreamsGroupHeartbeatResponse(
+                error_code=ErrorCode.STREAMS_INVALID_TOPOLOGY,
+                error_message=problem,
+                member_id=request.member_id,
+                member_epoch=request.member_epoch,
+            )
+    return None
+
+
+def _internal_topics(topology: Any) -> Iterator[list[Any]]:
+    """Yield the configs of the topics that a Streams group creates."""
+    for each in () if topology is None else topology.subtopologies or ():
+        for topic in (*each.state_changelog_topics, *each.repartition_source_topics):
+            yield topic.topic_configs
 
 
 REQUESTS: dict[Any, Callable[[Any, TenantCall], Any]] = {
@@ -186,6 +214,7 @@ REQUESTS: dict[Any, Callable[[Any, TenantCall], Any]] = {
         "responses",
         kw.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse,
     ),
+    kw.StreamsGroupHeartbeatRequest: _streams_heartbeat,
 }
 
 
@@ -230,6 +259,9 @@ def _described_groups(response: Any, call: TenantCall) -> None:
 
 
 def _created(response: Any, call: TenantCall) -> None:
+    for topic in response.topics:
+        if topic.configs is not None:
+            topic.configs = own_configs(call.tenant, ConfigResourceType.TOPIC, topic.configs)
     response.topics += call.refused
 
 
@@ -245,10 +277,18 @@ def _resources(results: str) -> Callable[[Any, TenantCall], None]:
         for each in getattr(response, results):
             if each.resource_type in _PREFIXED and call.tenant.owns(each.resource_name):
                 each.resource_name = call.tenant.strip(each.resource_name)
+                if hasattr(each, "configs"):
+                    each.configs = own_configs(call.tenant, each.resource_type, each.configs)
                 own.append(each)
         setattr(response, results, own + call.refused)
 
     return restore
+
+
+def _described_streams(response: Any, call: TenantCall) -> None:
+    for group in response.groups:
+        for configs in _internal_topics(group.topology):
+            configs[:] = own_configs(call.tenant, ConfigResourceType.TOPIC, configs, "key")
 
 
 RESPONSES: dict[Any, Callable[[Any, TenantCall], None]] = {
@@ -262,6 +302,7 @@ RESPONSES: dict[Any, Callable[[Any, TenantCall], None]] = {
     kw.AlterConfigsResponse: _resources("responses"),
     kw.IncrementalAlterConfigsResponse: _resources("responses"),
     kw.ListConfigResourcesResponse: _resources("config_resources"),
+    kw.StreamsGroupDescribeResponse: _described_streams,
 }
 
 

@@ -74,6 +74,8 @@ HARMLESS = {
         "successors",
     ),
 }
+# Keys of configs, which decide what the values are; test_tenant_configs.py has their cases.
+CONFIG_KEYS = ("configs.name", "configs.key")
 # Other attributes, by path.
 ALSO_HARMLESS = {
     "JoinGroupRequest.protocols.name",  # an assignor
@@ -176,6 +178,8 @@ def values(prefix: str, topic_id: UUID = OWN) -> Leaf:
             return consumer(path, f"{prefix}orders")
         if item.name == "protocol_type":
             return "consumer"
+        if path.endswith(CONFIG_KEYS):
+            return "retention.ms"
         if isinstance(type_, Scalar):
             return topic_id
         return "x" if type_.kind == "string" else b"x"

@@ -1,0 +1,30 @@
+"""Kafka's settings of brokers, topics and groups: the rows of ``broker.csv``, ``topics.csv`` and ``groups.csv``.
+
+The names are those of Apache Kafka 4.4, and so are the defaults, except for listeners and replication factors.
+Settings whose names begin with ``krammar.`` belong to krammar's broker alone. The columns are:
+
+``default``   ``-`` if there is none
+``values``    the accepted values: ``>=MINIMUM``, ``MINIMUM..MAXIMUM``, ``one_of:`` or ``each_of:`` with names, or
+              the name of a validator
+``update``    how a broker's setting can be changed while the broker runs
+``synonyms``  the broker's settings that supply the default of a topic or group; ``*60000`` converts minutes to milliseconds
+``entity``    what the value of a topic's or a group's setting names, in the words of the definitions: ``topicName`` or
+              ``brokerId``; empty if it names nothing
+``flags``     ``no-effect``: accepted, checked and shown, but ignored; ``internal``: never shown
+"""
+
+from __future__ import annotations
+
+import csv
+from importlib.resources import files
+
+
+def config_rows(table: str) -> list[dict[str, str]]:
+    """Return the rows of a table by column.
+
+    Args:
+        table: ``broker``, ``topics`` or ``groups``.
+    """
+    # The package may be in an archive.
+    lines = files(__package__).joinpath(f"{table}.csv").read_text("utf-8").splitlines()
+    return list(csv.DictReader(lines))
