@@ -57,6 +57,13 @@ if TYPE_CHECKING:
     metavar="HOST",
     help="The name or address by which clients reach this machine.  [default: the host of --listen]",
 )
+@click.option(
+    "--broker-ports",
+    multiple=True,
+    metavar="PORT-PORT|NODE=PORT,…",
+    help="The ports of brokers by node id: a range for the node ids from 0, such as 19092-19191, or ports of node ids, such "
+    "as 1=19092,2=19093. With several --listen, one for each.  [default: any free ports]",
+)
 @click.option("--summary", is_flag=True, help="Print a table by API and version at the end.")
 @click.option(
     "--json", "json_", is_flag=True, help="Print one JSON object per frame, with the message."
@@ -151,6 +158,7 @@ def tap(
     listen: tuple[str, ...],
     upstream: tuple[str, ...],
     advertise: str | None,
+    broker_ports: tuple[str, ...],
     summary: bool,
     json_: bool,
     quiet: bool,
@@ -190,11 +198,13 @@ def tap(
     from krammar.tap.proxy import Route, TapError
     from krammar.tap.run import Output, Ui, run_live, run_replay
 
-    is_live = any((listen, upstream, save, advertise, stay, faults_file, ui is not None))
+    is_live = any(
+        (listen, upstream, save, advertise, broker_ports, stay, faults_file, ui is not None)
+    )
     if file is not None and (is_live or control is not None):
         raise click.UsageError(
-            "FILE cannot be combined with --listen, --upstream, --save, --advertise, --faults, --control, "
-            "--stay or --ui (use --html OUT to see a capture in a browser)"
+            "FILE cannot be combined with --listen, --upstream, --save, --advertise, --broker-ports, --faults, "
+            "--control, --stay or --ui (use --html OUT to see a capture in a browser)"
         )
     if file is not None and pcap is not None and (apis or clients or topics or errors):
         raise click.UsageError(
@@ -246,9 +256,14 @@ def tap(
             places = listen or (("127.0.0.1:9093",) if len(upstream) == 1 else ())
             if len(places) != len(upstream):
                 raise click.UsageError("give one --listen for each --upstream, in the same order")
+            if broker_ports and len(broker_ports) != len(upstream):
+                raise click.UsageError(
+                    "give one --broker-ports for each --upstream, in the same order"
+                )
+            ports = broker_ports or (None,) * len(upstream)
             routes = [
-                Route(_address("--listen", place), _address("--upstream", broker))
-                for place, broker in zip(places, upstream, strict=True)
+                Route(_address("--listen", place), _address("--upstream", broker), each)
+                for place, broker, each in zip(places, upstream, ports, strict=True)
             ]
             counted = run_live(
                 protocol,

@@ -35,10 +35,14 @@ class LearnedNames:
     def learn(self, message: Any, shape: Shape) -> None:
         """Learn from a message."""
         roles = {role: name for name, role in shape.plain}
-        if "topic" in roles and "topic_id" in roles and len(self._names) < _MOST:
+        if "topic" in roles and "topic_id" in roles:
             topic, topic_id = getattr(message, roles["topic"]), getattr(message, roles["topic_id"])
             if topic and isinstance(topic, str) and isinstance(topic_id, UUID) and topic_id.int:
+                # The names that were learned last stay, so that rules know the topics of now.
+                self._names.pop(topic_id, None)
                 self._names[topic_id] = topic
+                if len(self._names) > _MOST:
+                    del self._names[next(iter(self._names))]
         for branch in shape.branches:
             if branch.shape is not None and "topic_id" in branch.shape.roles:
                 for element in branch.elements(message):

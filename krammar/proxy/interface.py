@@ -139,6 +139,13 @@ class Filter:
     def closed(self, connection: Connection) -> None:
         """Handle the end of a connection."""
 
+    def close(self) -> None:
+        """Release what the filter holds, such as files and threads, in the event loop.
+
+        The proxy calls it once, after the last connection of the filter's chain has ended: when a changed file of settings
+        has replaced the chain, and at the end of the proxy.
+        """
+
     def patch(self, message: type[Any], version: int) -> Patch | None:
         """Return a function that changes frames of a frequent message as bytes, which costs less than decoding.
 

@@ -10,17 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from krammar.proxy.addresses import (
+    ANY,
     CONNECT_TIMEOUT,
     Address,
-    Listeners,
     Upstreams,
     advertised_host,
     describe,
-)
-from krammar.proxy.before_login import (
-    LARGEST_BEFORE_LOGIN,
-    WorksBeforeLogin,
-    refused_before_login,
 )
 from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain
@@ -28,10 +23,11 @@ from krammar.proxy.clients import LOG, Clients
 from krammar.proxy.delivery import reset
 from krammar.proxy.in_flight import PendingRequest
 from krammar.proxy.interface import Close, Connection
+from krammar.proxy.limited import LARGEST_BEFORE_LOGIN, LimitedWorks
+from krammar.proxy.listeners import Listeners, Port
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions, node_id
-from krammar.proxy.rewritten import Views
 from krammar.proxy.running import FilterError, hook_error, why_closed
 from krammar.proxy.shared import LargeFrames, Shared
 from krammar.proxy.work import Refused, Work
@@ -39,25 +35,30 @@ from krammar.util.printable import escape
 from krammar.util.sockets import address_text
 from krammar.util.turns import Turns
 from krammar.util.worker import WorkerThread
-from krammar.wire.kafka import API_VERSIONS
+from krammar.wire.kafka import API_VERSIONS, METADATA
 
 if TYPE_CHECKING:
     from krammar.proxy.metrics import ProxyMetrics
 
+# Addresses of brokers whose node ids are remembered.
+_MOST_NODES = 4_096
+
 
 @dataclass(slots=True)
 class Common:
-    """What all connections of a proxy have in common.
+    """What connections of a proxy have in common, until it gets other settings.
+
+    ``links``          the number of open connections that have it
+    ``successor``      what connections get that begin now; None if it is this object
 
     ``upstreams``      the addresses of the cluster
     ``advertise``      the proxy's host in responses, or None
     ``memory``         for one read, of any connection
     ``max_frame``      the largest frame that is read, in bytes
-    ``locked``         the work for requests before the login of a client
+    ``before_login``     the work for requests before the login of a client
+    ``before_metadata``  the work for requests to a broker whose address is not known
     ``metrics``        counts requests and responses; None without a metrics page
-    ``listeners``      by name
-    ``views``          the rewritten responses
-    ``nodes``          the node ids of brokers that responses have named
+    ``nodes``          the node ids of brokers that responses have named, the newest last
     ``opened``, ``lost``  called at the begin and the end of a connection
     ``log``            writes a line with a level, and the exception if it is a bug
     ``large``          limits the large frames that are collected
@@ -68,14 +69,13 @@ class Common:
     chain: Chain
     clients: Clients
     brokers: Brokers
-    listeners: dict[str, Listeners]
     upstreams: Upstreams
     advertise: str | None
     memory: bytearray
     max_frame: int
-    locked: WorksBeforeLogin
+    before_login: LimitedWorks
+    before_metadata: LimitedWorks
     metrics: ProxyMetrics | None
-    views: Views
     opened: Callable[[Link], None]
     lost: Callable[[Link], None]
     log: Callable[[int, str, BaseException | None], None]
@@ -83,27 +83,26 @@ class Common:
     nodes: dict[Address, int] = field(default_factory=dict)
     turns: Turns = field(default_factory=Turns)
     worker: WorkerThread = field(default_factory=WorkerThread)
+    links: int = 0
+    successor: Common | None = None
 
 
 class Link(Shared):
     """A connection of a client, and its connection to a broker."""
 
     def __init__(
-        self, common: Common, connection: Connection, bind_host: str, upstream: Address
+        self, common: Common, connection: Connection, listeners: Listeners, port: Port
     ) -> None:
         super().__init__(common.chain, connection, common.memory, common.max_frame)
         self.common = common
         self.metrics = common.metrics
         self.large, self.turns, self.worker = common.large, common.turns, common.worker
-        self._listeners = common.listeners[connection.listener]
-        self.locked = common.clients.sasl
-        if self.locked:
-            self.works = common.locked
-            self.max_frame = min(common.max_frame, LARGEST_BEFORE_LOGIN)
-        self._bind_host = bind_host
-        self._upstream = upstream
+        self._listeners = listeners
+        self._port = port
+        self._upstream = port.upstream
+        self._is_limited = False
         self._renewal: asyncio.TimerHandle | None = None
-        self._host = bind_host
+        self._host = listeners.host
         self._tls_error: str | None = None
         self._is_open = False
         self._responses = Responses(self)
@@ -114,17 +113,35 @@ class Link(Shared):
     def made(self) -> None:
         transport = self.requests.transport
         assert transport is not None
+        while self.common.successor is not None:  # since the handshake began
+            self.common = self.common.successor
+        common, self._upstream = self.common, self._port.upstream
+        self.chain = common.chain
+        self.locked, self._is_limited = common.clients.sasl, self._port.is_unknown
+        self._choose_works()
         peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         if peer:
             self.connection.client = str(Address(peer[0], peer[1]))
-        self._host = advertised_host(self.common.advertise, self._bind_host, local[0])
-        self.rewritten = self.common.views.get(
-            self.connection.listener, self._bind_host, self._host
-        )
-        self.common.opened(self)
-        if self.common.clients.tls and not self._read_certificate(transport):
+        if self._upstream != ANY:
+            self.connection.upstream = str(self._upstream)
+        self._host = advertised_host(common.advertise, self._listeners.host, local[0])
+        self.rewritten = self._listeners.views.get(self._host)
+        self._listeners.entered(self._port)
+        common.opened(self)
+        if common.clients.tls and not self._read_certificate(transport):
             return
         self.requests.wait_for(self._connect())
+
+    def _choose_works(self) -> None:
+        common = self.common
+        self.max_frame = common.max_frame
+        if self.locked:
+            self.works = common.before_login
+            self.max_frame = min(common.max_frame, LARGEST_BEFORE_LOGIN)
+        elif self._is_limited:
+            self.works = common.before_metadata
+        else:
+            self.works = common.chain.works
 
     def _read_certificate(self, transport: asyncio.BaseTransport) -> bool:
         """Set the client's name from its certificate; return whether that is valid."""
@@ -201,19 +218,15 @@ class Link(Shared):
     def unlock(self) -> None:
         """Serve all requests, after the login of the client."""
         self.locked = False
-        self.works = self.chain.works
-        self.max_frame = self.common.max_frame
+        self._choose_works()
 
     def unknown(self, api: int) -> Work | None:
-        work = self.chain.unknown(api)
-        if self.locked and api >> 16 != API_VERSIONS and not (work and work.refusal):
-            work = refused_before_login(
-                api >> 16, api & 0xFFFF, f"api key {api >> 16} v{api & 0xFFFF}"
-            )
-        return work
+        works = self.works
+        return (works if isinstance(works, LimitedWorks) else self.chain).unknown(api)
 
     def name_node(self) -> None:
-        self.connection.node = self.common.nodes.get(self._upstream)
+        node = None if self._is_limited else self._port.node
+        self.connection.node = self.common.nodes.get(self._upstream) if node is None else node
 
     @property
     def is_connected(self) -> bool:
@@ -248,6 +261,7 @@ class Link(Shared):
             for entry in self.in_flight:
                 if type(entry) is PendingRequest and entry.started:
                     self.metrics.error(entry.work.api_key, "lost")
+        self._listeners.left(self._port)
         self.common.lost(self)
 
     def fail(self, error: BaseException) -> None:
@@ -290,36 +304,49 @@ class Link(Shared):
     # -- responses that are changed
 
     def rewrite(self, api_key: int, response: Any) -> list[str] | Awaitable[list[str]]:
+        if self.rewritten.forgotten:
+            self.rewritten = self._listeners.views.get(self._host)
         if api_key == API_VERSIONS:
             return limit_versions(self.chain.package, response, self.chain.limits)
         # A response can name the same broker for thousands of groups.
-        by_address: dict[tuple[str, int], list[Any]] = {}
-        for node in endpoints(api_key, response):
-            by_address.setdefault((node.host, node.port), []).append(node)
-        brokers = {Address(*each): nodes for each, nodes in by_address.items()}
+        by_broker: dict[tuple[int, str, int], list[Any]] = {}
+        for each in endpoints(api_key, response):
+            by_broker.setdefault((node_id(each), each.host, each.port), []).append(each)
+        brokers = {
+            (node, Address(host, port)): found for (node, host, port), found in by_broker.items()
+        }
+        if api_key == METADATA:
+            self._listeners.take_addresses(brokers.keys())
         ports = []
-        for upstream, nodes in brokers.items():
-            self.common.nodes[upstream] = node_id(nodes[-1])
-            ports.append(self._listeners.known(self._bind_host, upstream))
+        for node, upstream in brokers:
+            self._learn(node, upstream)
+            ports.append(self._listeners.known(node, upstream))
         if None in ports:
             return self._open_ports(brokers)
         return [
-            self._replace(upstream, nodes, port)
-            for (upstream, nodes), port in zip(brokers.items(), ports, strict=True)
+            self._replace(upstream, named, port)
+            for ((_, upstream), named), port in zip(brokers.items(), ports, strict=True)
         ]
 
-    def _replace(self, upstream: Address, nodes: list[Any], port: int | None) -> str:
+    def _learn(self, node: int, upstream: Address) -> None:
+        nodes = self.common.nodes
+        nodes.pop(upstream, None)
+        nodes[upstream] = node
+        if len(nodes) > _MOST_NODES:
+            del nodes[next(iter(nodes))]
+
+    def _replace(self, upstream: Address, named: list[Any], port: int | None) -> str:
         """Replace the address of a broker by the proxy's; return what was done."""
-        for node in nodes:
-            node.host, node.port = self._host, port
+        for each in named:
+            each.host, each.port = self._host, port
         return f"{upstream} replaced by {address_text((self._host, port))}"
 
-    async def _open_ports(self, brokers: dict[Address, list[Any]]) -> list[str]:
+    async def _open_ports(self, brokers: dict[tuple[int, Address], list[Any]]) -> list[str]:
         notes = []
-        for upstream, nodes in brokers.items():
-            port = await self._listeners.port_for(self._bind_host, upstream)
+        for (node, upstream), named in brokers.items():
+            port = await self._listeners.port_for(node, upstream)
             if port is not None:
-                notes.append(self._replace(upstream, nodes, port))
+                notes.append(self._replace(upstream, named, port))
             elif not self.chain.pass_unreadable:
                 # With the broker's own address, the client would leave the proxy.
                 raise Refused(f"no port for broker {upstream}")

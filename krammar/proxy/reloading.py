@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from krammar.proxy.brokers import Brokers
 from krammar.proxy.clients import LOG, Clients
@@ -13,7 +14,8 @@ from krammar.proxy.clients import LOG, Clients
 PERIOD = 2.0
 
 # What identifies the content of a file without reading it: change, size and number of the file.
-_State = tuple[tuple[int, int, int] | None, ...]
+Stamp = tuple[int, int, int]
+_State = tuple[Stamp | None, ...]
 
 
 class Reloading:
@@ -55,10 +57,11 @@ class Reloading:
         self.start()
 
     def _state(self) -> _State:
-        return tuple(_stamp(path) for side in self._sides for path in side.files)
+        return tuple(stamp(path) for side in self._sides for path in side.files)
 
 
-def _stamp(path: str) -> tuple[int, int, int] | None:
+def stamp(path: str | Path) -> Stamp | None:
+    """Return what identifies the content of a file without reading it, through symbolic links; None if there is no file."""
     try:
         found = os.stat(path)
     except OSError:

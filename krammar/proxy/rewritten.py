@@ -1,8 +1,8 @@
 """Responses that the proxy has already rewritten, so that repeated ones are not decoded again.
 
 Clients ask for the same metadata and versions again and again, and brokers mostly send the same bytes. What the proxy
-builds from a response depends only on these bytes, on the addresses of the proxy, which never change, and on what filters
-name.
+builds from a response depends only on these bytes, on the ports of the proxy, and on what filters name. When a port closes,
+the responses are forgotten.
 """
 
 from __future__ import annotations
@@ -38,9 +38,13 @@ class Known(NamedTuple):
 
 
 class Rewritten:
-    """The rewritten responses for clients that see the proxy under one address."""
+    """The rewritten responses for clients that see the proxy under one address.
+
+    ``forgotten``  whether it remembers nothing any more, because it could name ports that are closed
+    """
 
     def __init__(self) -> None:
+        self.forgotten = False
         # By the bytes of the response after its correlation id. The work is another one after filters have changed.
         self.known: dict[tuple[Work, bytes], Known] = {}
         self._bytes = 0
@@ -59,6 +63,8 @@ class Rewritten:
             before: the frame from the broker.
             after: the frame for the client, which is the same object if nothing has changed.
         """
+        if self.forgotten:
+            return
         changed = after is not before
         size = len(before) + (len(after) if changed else 0)
         if work.api_key not in _REPEATED or size > MAX_BYTES // 4:
@@ -70,20 +76,30 @@ class Rewritten:
         rest = after[8:] if changed else None
         self.known[work, before[8:]] = Known(rest, after[:4], offered, notes)
 
+    def forget(self) -> None:
+        """Forget all responses, also those that are being rewritten now."""
+        self.forgotten = True
+        self.known.clear()
 
-# Listeners, and hosts under which clients see the proxy, whose responses are remembered.
+
+# Hosts under which clients see a listener, whose responses are remembered.
 _MAX_VIEWS = 4
 
 
 class Views:
-    """The rewritten responses by listener, its host, and the host under which clients see the proxy."""
+    """The rewritten responses of a listener, by the host under which clients see it."""
 
     def __init__(self) -> None:
-        self._views: dict[tuple[str, str, str], Rewritten] = {}
+        self._views: dict[str, Rewritten] = {}
 
-    def get(self, listener: str, bind_host: str, host: str) -> Rewritten:
+    def get(self, host: str) -> Rewritten:
         """Return the responses of a view. The others are forgotten if there are too many."""
-        view = (listener, bind_host, host)
-        if view not in self._views and len(self._views) >= _MAX_VIEWS:
-            self._views.clear()
-        return self._views.setdefault(view, Rewritten())
+        if host not in self._views and len(self._views) >= _MAX_VIEWS:
+            self.forget()
+        return self._views.setdefault(host, Rewritten())
+
+    def forget(self) -> None:
+        """Forget all responses: they can name ports that have changed."""
+        for each in self._views.values():
+            each.forget()
+        self._views.clear()

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from krammar.auth.tls_acceptor import TlsAcceptor
-from krammar.proxy.addresses import MAX_LISTENERS, Address, ListenError, Listeners, Upstreams
-from krammar.proxy.before_login import WorksBeforeLogin
+from krammar.proxy.addresses import Address, Upstreams
 from krammar.proxy.brokers import Brokers
 from krammar.proxy.chain import Chain
 from krammar.proxy.clients import LOG, Clients
 from krammar.proxy.ends import MEMORY
+from krammar.proxy.held import HeldFilters
 from krammar.proxy.interface import Connection, Filter
+from krammar.proxy.limited import before_login, before_metadata
 from krammar.proxy.link import Common, Link
 from krammar.proxy.links import Links
+from krammar.proxy.listeners import FirstPorts, ListenError, Listeners, Port, SharedPorts
+from krammar.proxy.ports import MAX_PORTS, PORT_TIMEOUT, FixedPorts, fixed_ports
+from krammar.proxy.problems import Problems
 from krammar.proxy.reloading import Reloading
 from krammar.proxy.requests import Requests
-from krammar.proxy.rewritten import Views
 from krammar.proxy.server_thread import ServerThread
 from krammar.proxy.shared import LargeFrames
 from krammar.util.listening import listening_sockets, start_listening
@@ -38,11 +42,42 @@ if TYPE_CHECKING:
 MAX_READ = 52 << 20
 # The bytes of all large frames that have arrived in part, above which the largest is refused; two always fit.
 MAX_COLLECTED = 128 << 20
+# The arguments of the class that ``Proxy.replace`` can change.
+RUNNING = (
+    "advertise",
+    "refuse_unknown",
+    "max_frame",
+    "drain_timeout",
+    "clients",
+    "users",
+    "brokers",
+)
 # What only some proxies need is imported when they are created: logins, and metrics.
 
 
 class ProxyError(Exception):
     """The proxy cannot run."""
+
+
+class Parts(NamedTuple):
+    """What connections of a proxy begin with."""
+
+    chain: Chain
+    clients: Clients
+    brokers: Brokers
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Filters and settings that were checked, for connections that begin after ``Proxy.adopt``."""
+
+    common: Common
+    reloading: Reloading
+    drain_timeout: float
+
+
+# The ports of brokers: for all listeners, or by the name of the listener. See ``FixedPorts``.
+BrokerPorts = str | Mapping[str, Any]
 
 
 class Proxy:
@@ -62,6 +97,10 @@ class Proxy:
             Default: pass such requests.
         max_frame: the largest frame that is read for a filter, or for addresses, in bytes; a frame needs up to
             five times its size in memory. Frames that only pass are not limited.
+        broker_ports: the ports of brokers by node id, as a range such as ``"19092-19191"`` for the node ids from 0, as
+            ``"1=19092,2=19093"``, or as a dictionary of node ids, or ranges of them, and ports. With several listeners: a
+            dictionary of their names and such values. Default: free ports.
+        broker_port_timeout: seconds after which a free port closes that no response names and no connection uses.
         drain_timeout: how long ``close`` waits for responses, in seconds.
         clients: TLS and logins of clients: settings of a listener of Kafka's brokers, and ``security.protocol``.
         users: who can log in at the proxy: passwords by name, or a TOML file with them.
@@ -71,12 +110,12 @@ class Proxy:
         counts: whether to count for the metrics of all workers.
         pass_unreadable: pass frames that cannot be read for a filter, or for addresses, as they came, and leave addresses of
             brokers that get no port. Filters do not see such frames. Default: close their connections.
-        allot: returns the port for a broker, by the name of the listener, its host, and the broker's address. Several
-            processes then share the ports. Default: any free port.
+        shared: allots the ports of brokers, if several processes share them. Default: this process does.
 
     Raises:
         TypeError: an element of ``filters`` is not a filter for ``protocol``.
-        ValueError: an address has another form, there is no listener, or a setting is invalid or names a file that cannot be read.
+        ValueError: an address has another form, there is no listener, or a setting is invalid or names a file that cannot be
+            read; several errors are one with several lines.
     """
 
     def __init__(
@@ -93,87 +132,143 @@ class Proxy:
         clients: Mapping[str, Any] | None = None,
         users: Passwords | None = None,
         brokers: Mapping[str, Any] | None = None,
+        broker_ports: BrokerPorts | None = None,
+        broker_port_timeout: float = PORT_TIMEOUT,
         secret: bytes | None = None,
         metrics_port: str | int | None = None,
         counts: bool = False,
         pass_unreadable: bool = False,
-        allot: Callable[[str, str, Address], Awaitable[int]] | None = None,
+        shared: SharedPorts | None = None,
     ) -> None:
         if protocol is None:
             import kafka_wire
 
             protocol = kafka_wire
-        try:
-            self._clients = Clients(clients or {}, users, secret)
-        except ValueError as error:
-            raise ValueError(f"clients: {error}") from None
-        try:
-            self._brokers = Brokers(brokers or {})
-        except ValueError as error:
-            raise ValueError(f"brokers: {error}") from None
-        self._reloading = Reloading((self._clients, self._brokers))
-        if self._clients.users is not None:
-            from krammar.proxy.client_login import ClientLogin
-
-            filters = [ClientLogin(self._clients.users, self._accepted, self._refused), *filters]
-        elif self._brokers.sasl:
-            from krammar.proxy.client_login import NoClientLogin
-
-            filters = [NoClientLogin(), *filters]
-        # Ports to listen on can be 0.
-        self.metrics_port = None if metrics_port is None else Address.parse(str(metrics_port))
-        counts = counts or metrics_port is not None
-        chain = Chain(
-            protocol,
-            filters,
-            refuse_unknown=refuse_unknown,
-            counts=counts,
-            pass_unreadable=pass_unreadable,
-        )
+        self._protocol = protocol
+        self._secret = os.urandom(32) if secret is None else secret
+        self._pass_unreadable = pass_unreadable
+        self._counts = counts or metrics_port is not None
         self.metrics: ProxyMetrics | None = None
         self._page: HttpPage | None = None
         self._links = Links()
-        if counts:
+        self._numbers = 0
+        self.addresses: dict[str, str] = {}
+        self.metrics_address: tuple[str, int] | None = None
+        self._thread: ServerThread | None = None
+        self._shared_ports = shared
+        self.broker_port_timeout = broker_port_timeout
+        self._ended = False
+        self._held = HeldFilters()
+        problems = Problems()
+        with problems.collect():
+            names = {"": listen} if isinstance(listen, str) else listen
+            if not names:
+                raise ValueError("a proxy needs at least one listener")
+            self.listen = {name: Address.parse(each) for name, each in names.items()}
+        with problems.collect():
+            # Ports to listen on can be 0.
+            self.metrics_port = None if metrics_port is None else Address.parse(str(metrics_port))
+        upstreams = None
+        with problems.collect():
+            upstreams = Upstreams(upstream)
+        self.fixed_ports: dict[str, FixedPorts] = {}
+        if not problems.found and broker_ports is not None:
+            with problems.collect("broker_ports"):
+                ports = {name: each.port for name, each in self.listen.items()}
+                metrics = self.metrics_port and self.metrics_port.port
+                self.fixed_ports = fixed_ports(broker_ports, ports, metrics)
+        with problems.collect():
+            if not broker_port_timeout > 0:
+                raise ValueError(
+                    f"broker_port_timeout = {broker_port_timeout:g} is not more than 0"
+                )
+        options = {"refuse_unknown": refuse_unknown, "max_frame": max_frame}
+        parts = self._parts(problems, list(filters), clients, users, brokers, options)
+        problems.check()
+        assert parts is not None
+        assert upstreams is not None
+        if self._counts:
             from krammar.proxy.metrics import ProxyMetrics, page
 
-            self.metrics = ProxyMetrics(chain.package, lambda: len(self._links))
+            self.metrics = ProxyMetrics(parts.chain.package, lambda: len(self._links))
             self._page = page(self._registry)
-        names = {"": listen} if isinstance(listen, str) else listen
-        if not names:
-            raise ValueError("a proxy needs at least one listener")
-        self.listen = {name: Address.parse(each) for name, each in names.items()}
-        self._shares_ports = allot is not None
-        self.listeners = {
-            name: Listeners(
-                partial(self._serve_port, name),
-                self.notice,
-                lambda: MAX_LISTENERS,
-                None if allot is None else partial(allot, name),
-            )
-            for name in names
-        }
         self._common = Common(
-            chain,
-            self._clients,
-            self._brokers,
-            self.listeners,
-            Upstreams(upstream),
+            parts.chain,
+            parts.clients,
+            parts.brokers,
+            upstreams,
             advertise,
             bytearray(MEMORY),
             max_frame,
-            WorksBeforeLogin(chain),
+            before_login(parts.chain),
+            before_metadata(parts.chain),
             self.metrics,
-            Views(),
             self.opened,
             self.lost,
             self.log,
             LargeFrames(max(MAX_COLLECTED, 2 * max_frame)),
         )
+        self._held.hold(parts.chain.filters)
+        self._reloading = Reloading((parts.clients, parts.brokers))
+        self.listeners = {
+            name: self._new_listeners(name, each.host, self.fixed_ports.get(name))
+            for name, each in self.listen.items()
+        }
         self.drain_timeout = drain_timeout
-        self._numbers = 0
-        self.addresses: dict[str, str] = {}
-        self.metrics_address: tuple[str, int] | None = None
-        self._thread: ServerThread | None = None
+
+    def _new_listeners(
+        self, name: str, host: str, fixed: FixedPorts | None, first: FirstPorts | None = None
+    ) -> Listeners:
+        return Listeners(
+            name,
+            host,
+            self._serve_port,
+            self.notice,
+            lambda: MAX_PORTS,
+            self.broker_port_timeout,
+            fixed,
+            self._shared_ports,
+            first,
+        )
+
+    def _parts(
+        self,
+        problems: Problems,
+        filters: list[Filter],
+        clients: Mapping[str, Any] | None,
+        users: Passwords | None,
+        brokers: Mapping[str, Any] | None,
+        options: Mapping[str, Any],
+    ) -> Parts | None:
+        """Return what connections begin with; None if something is invalid, which is added to ``problems``."""
+        found_clients = found_brokers = None
+        with problems.collect("clients"):
+            found_clients = Clients(clients or {}, users, self._secret)
+        with problems.collect("brokers"):
+            found_brokers = Brokers(brokers or {})
+        if found_clients is not None and found_clients.users is not None:
+            from krammar.proxy.client_login import ClientLogin
+
+            filters.insert(0, ClientLogin(found_clients.users, self._accepted, self._refused))
+        elif found_brokers is not None and found_brokers.sasl:
+            from krammar.proxy.client_login import NoClientLogin
+
+            filters.insert(0, NoClientLogin())
+        chain = None
+        with problems.collect():
+            if options["max_frame"] < 1:
+                raise ValueError(f"max_frame = {options['max_frame']} is less than 1")
+        with problems.collect():
+            chain = Chain(
+                self._protocol,
+                filters,
+                refuse_unknown=options["refuse_unknown"],
+                counts=self._counts,
+                pass_unreadable=self._pass_unreadable,
+            )
+        if chain is None or found_clients is None or found_brokers is None:
+            return None
+        return Parts(chain, found_clients, found_brokers)
 
     @classmethod
     def start(
@@ -233,8 +328,10 @@ class Proxy:
             ProxyError: the proxy cannot listen.
         """
         for name, listen in self.listen.items():
+            upstream = self._common.upstreams.broker
             try:
-                port = await self.listeners[name].listen(listen, self._common.upstreams.broker)
+                port = await self.listeners[name].listen(listen, upstream)
+                await self.listeners[name].open_fixed()
             except ListenError as error:
                 self._close_listeners()
                 raise ProxyError(str(error)) from error
@@ -257,17 +354,92 @@ class Proxy:
         """Read keys, certificates and users again, for new connections. It also happens when their files change."""
         self._reloading.reload()
 
+    # -- other filters and settings while it runs
+
+    def replace(self, filters: Iterable[Filter], **settings: Any) -> None:
+        """Use other filters, and other settings, for connections that begin from now on. Open ones keep theirs.
+
+        The filters of before are closed after their last connection, unless they are among the new ones. Call this in any
+        thread.
+
+        Args:
+            filters: the chain, from the client to the broker.
+            settings: the arguments of the class of ``RUNNING``. Those that are not given get their defaults.
+
+        Raises:
+            TypeError, ValueError: as the class. Nothing has changed then.
+        """
+        replacement = self.prepare(filters, **settings)
+        if self._thread is None:
+            self.adopt(replacement)
+        else:
+            self._thread.call(lambda: self.adopt(replacement))
+
+    def prepare(
+        self,
+        filters: Iterable[Filter],
+        *,
+        advertise: str | None = None,
+        refuse_unknown: bool = False,
+        max_frame: int = MAX_READ,
+        drain_timeout: float = 4.0,
+        clients: Mapping[str, Any] | None = None,
+        users: Passwords | None = None,
+        brokers: Mapping[str, Any] | None = None,
+    ) -> Replacement:
+        """Check filters and settings for ``adopt``, in any thread. Raises TypeError and ValueError, as the class."""
+        before = self._common
+        problems = Problems()
+        options = {"refuse_unknown": refuse_unknown, "max_frame": max_frame}
+        parts = self._parts(problems, list(filters), clients, users, brokers, options)
+        with problems.collect():
+            if parts is not None and parts.clients.tls != before.clients.tls:
+                raise ValueError(
+                    "clients: TLS begins or ends only with a restart (security.protocol has changed)"
+                )
+        problems.check()
+        assert parts is not None
+        common = replace(
+            before,
+            chain=parts.chain,
+            clients=parts.clients,
+            brokers=parts.brokers,
+            advertise=advertise,
+            max_frame=max_frame,
+            before_login=before_login(parts.chain),
+            before_metadata=before_metadata(parts.chain),
+            links=0,
+            successor=None,
+        )
+        return Replacement(common, Reloading((parts.clients, parts.brokers)), drain_timeout)
+
+    def adopt(self, replacement: Replacement) -> None:
+        """Use what ``prepare`` has checked for new connections. Call this in the event loop that serves."""
+        before, common = self._common, replacement.common
+        self._held.hold(common.chain.filters)
+        self._common = before.successor = common
+        common.large.limit = max(MAX_COLLECTED, 2 * common.max_frame)
+        self.drain_timeout = replacement.drain_timeout
+        self._reloading.stop()
+        self._reloading = replacement.reloading
+        if self.addresses:
+            self._reloading.start()
+        for each in self.listeners.values():
+            each.views.forget()
+        if not before.links:
+            self._held.release(before.chain.filters)
+
     async def drain(self) -> None:
         """Accept no connection, wait for the responses to requests in flight, and close all connections."""
         await self._stop_accepting()
         await self._links.drain(self.drain_timeout)
-        await self._close_page()
+        await self._finish()
 
     async def abort(self) -> None:
         """Accept no connection, and close all connections at once."""
         await self._stop_accepting()
         await self._links.abort()
-        await self._close_page()
+        await self._finish()
 
     async def _stop_accepting(self) -> None:
         self._links.refuse()
@@ -276,25 +448,32 @@ class Proxy:
             await each.finish_accepting()
         self._close_listeners()
 
-    async def _close_page(self) -> None:
+    async def _finish(self) -> None:
         if self._page is not None:
             await self._page.close()
         self._common.worker.close()
+        self.close_filters()
+
+    def close_filters(self) -> None:
+        """Close the filters that new connections would get. Call it for a proxy that does not serve; the end of others does."""
+        if not self._ended:
+            self._ended = True
+            if not self._common.links:
+                self._held.release(self._common.chain.filters)
 
     async def _serve_port(
-        self, listener: str, listen: Address, bind_host: str, upstream: Address
+        self, listeners: Listeners, port: Port, listen: Address
     ) -> asyncio.Server | TlsAcceptor:
-        if not self._clients.tls:
+        reuse = self._shared_ports is not None
+        if not self._common.clients.tls:
             return await start_listening(
-                lambda: self._link(listener, bind_host, upstream),
-                *listen,
-                reuse_port=self._shares_ports,
+                lambda: self._link(listeners, port), *listen, reuse_port=reuse
             )
-        (listening,) = await listening_sockets(*listen, reuse_port=self._shares_ports)
+        (listening,) = await listening_sockets(*listen, reuse_port=reuse)
         return TlsAcceptor(
             listening,
             self._context,
-            lambda client: self._link(listener, bind_host, upstream),
+            lambda client: self._link(listeners, port),
             enter=lambda client, number: True,
             leave=lambda client: None,
             log=LOG,
@@ -302,15 +481,16 @@ class Proxy:
         )
 
     def _context(self) -> ssl.SSLContext:
-        assert self._clients.context is not None
-        return self._clients.context
+        context = self._common.clients.context
+        assert context is not None
+        return context
 
-    def _link(self, listener: str, bind_host: str, upstream: Address) -> Requests:
+    def _link(self, listeners: Listeners, port: Port) -> Requests:
         self._numbers += 1
         if self.metrics is not None:
             self.metrics.accepted += 1
-        connection = Connection(self._numbers, "?", str(upstream), listener)
-        return Link(self._common, connection, bind_host, upstream).requests
+        connection = Connection(self._numbers, "?", str(port.upstream), listeners.name)
+        return Link(self._common, connection, listeners, port).requests
 
     def _accepted(self, connection: Connection) -> None:
         if (link := self._links.of(connection)) is not None:
@@ -331,8 +511,12 @@ class Proxy:
 
     def opened(self, link: Link) -> None:
         """Handle a connection of a client."""
+        link.common.links += 1
         self._links.add(link)
 
     def lost(self, link: Link) -> None:
         """Handle the end of a connection."""
         self._links.remove(link)
+        link.common.links -= 1
+        if not link.common.links and (self._ended or link.common is not self._common):
+            self._held.release(link.common.chain.filters)

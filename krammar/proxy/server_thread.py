@@ -32,6 +32,22 @@ class ServerThread:
         self._thread.start()
         self._started.result()
 
+    def call(self, function: Callable[[], None]) -> None:
+        """Call a function in the event loop, and wait for its end. Its error is raised here."""
+        loop, _ = self._started.result()
+        done: Future[None] = Future()
+
+        def work() -> None:
+            try:
+                function()
+            except BaseException as error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        loop.call_soon_threadsafe(work)
+        done.result()
+
     def close(self) -> None:
         """End the server, and wait for the thread."""
         loop, stop = self._started.result()

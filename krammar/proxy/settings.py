@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from krammar.proxy.held import close_filter
 from krammar.proxy.interface import Filter
 from krammar.util.extras import MissingExtra
 from krammar.util.load import LoadError, load
 
-# The keys of a file, except for ``filter``, and the types of their values.
+# The keys of a file, except for ``filter`` and tables, and the types of their values.
 _KEYS: dict[str, type] = {
     "upstream": str,
     "listen": str,
     "advertise": str,
+    "broker_ports": str,
+    "broker_port_timeout": float,
     "refuse_unknown": bool,
     "max_frame": int,
     "drain_timeout": float,
     "users": str,
     "workers": int,
     "metrics_port": str,
+    "reload": bool,
 }
 # Tables of Kafka's settings. ``ssl.ca.location = "ca.pem"`` in TOML means tables in tables.
 _TABLES = ("clients", "brokers")
 
 
 class SettingsError(Exception):
-    """A setting or a filter cannot be used."""
+    """A setting or a filter cannot be used. Several errors are one with several lines."""
 
 
 @dataclass(slots=True)
@@ -38,6 +43,11 @@ class Settings:
 
     options: dict[str, Any] = field(default_factory=dict)
     filters: list[Filter] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Close the filters."""
+        for each in self.filters:
+            close_filter(each)
 
 
 def read_settings(path: Path) -> Settings:
@@ -57,52 +67,88 @@ def read_settings(path: Path) -> Settings:
         SettingsError: the file is invalid, or a filter cannot be created.
         OSError: the file cannot be read.
     """
+    return parse_settings(read_text(path), path)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file of settings. Raises SettingsError and OSError."""
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: {error}") from error
+
+
+def parse_settings(text: str, path: Path) -> Settings:
+    """Return what the text of a file contains, and create the filters.
+
+    Args:
+        path: the file, for errors.
+
+    Raises:
+        SettingsError: the text is invalid, or a filter cannot be created. Other filters are closed then.
+    """
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: {error}") from error
     found = Settings()
+    problems: list[str] = []
     filters = tables.pop("filter", [])
     for name in _TABLES:
         if name in tables:
             table = tables.pop(name)
-            if not isinstance(table, dict):
-                raise SettingsError(f"{path}: write the settings for {name} below [{name}]")
-            found.options[name] = dict(_flat(table))
-    if isinstance(tables.get("users"), dict):
-        found.options["users"] = tables.pop("users")
+            if isinstance(table, dict):
+                found.options[name] = dict(_flat(table))
+            else:
+                problems.append(f"write the settings for {name} below [{name}]")
+    for name in ("users", "broker_ports"):
+        if isinstance(tables.get(name), dict):
+            found.options[name] = tables.pop(name)
     for name, value in tables.items():
-        expected = _KEYS.get(name)
-        if expected is None:
-            raise SettingsError(
-                f"{path}: unknown setting {name!r} (the settings are {', '.join(_KEYS)}, "
-                f"[clients], [brokers], [users] and [[filter]])"
-            )
-        if name == "metrics_port" and type(value) is int:
-            value = str(value)
-        if expected is float and type(value) is int:
-            value = float(value)
-        is_named = name == "listen" and isinstance(value, dict)
-        if is_named and not (value and all(isinstance(each, str) for each in value.values())):
-            raise SettingsError(f'{path}: write listen = {{ name = "host:port" }}')
-        is_list = name == "upstream" and isinstance(value, list)
-        if is_list and not (value and all(isinstance(each, str) for each in value)):
-            raise SettingsError(f'{path}: write upstream = ["host:port", "host:port"]')
-        if type(value) is not expected and not is_named and not is_list:
-            raise SettingsError(f"{path}: {name} = {value!r} is not of type {expected.__name__}")
-        found.options[name] = value
-    if not isinstance(filters, list) or not all(isinstance(each, dict) for each in filters):
-        raise SettingsError(f"{path}: write [[filter]] for each filter, in their order")
-    for number, each in enumerate(filters, 1):
-        where = f"{path}: [[filter]] {number}"
-        name = each.pop("class", None)
-        if not isinstance(name, str):
-            raise SettingsError(f'{where}: needs class = "module:Class"')
         try:
+            found.options[name] = _checked(name, value)
+        except ValueError as error:
+            problems.append(str(error))
+    if not isinstance(filters, list) or not all(isinstance(each, dict) for each in filters):
+        problems.append("write [[filter]] for each filter, in their order")
+        filters = []
+    for number, each in enumerate(filters, 1):
+        name = each.pop("class", None)
+        try:
+            if not isinstance(name, str):
+                raise SettingsError('needs class = "module:Class"')
             found.filters.append(load_filter(name, each))
         except SettingsError as error:
-            raise SettingsError(f"{where}: {error}") from error
+            problems.append(f"[[filter]] {number}: {error}")
+    if problems:
+        found.close()
+        raise SettingsError("\n".join(f"{path}: {each}" for each in problems))
     return found
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return the value of a setting. Raises ValueError."""
+    expected = _KEYS.get(name)
+    if expected is None:
+        raise ValueError(
+            f"unknown setting {name!r} (the settings are {', '.join(_KEYS)}, "
+            f"[clients], [brokers], [users] and [[filter]])"
+        )
+    if name == "metrics_port" and type(value) is int:
+        value = str(value)
+    if expected is float and type(value) is int:
+        value = float(value)
+    is_named = name == "listen" and isinstance(value, dict)
+    if is_named and not (value and all(isinstance(each, str) for each in value.values())):
+        raise ValueError('write listen = { name = "host:port" }')
+    is_list = name == "upstream" and isinstance(value, list)
+    if is_list and not (value and all(isinstance(each, str) for each in value)):
+        raise ValueError('write upstream = ["host:port", "host:port"]')
+    if type(value) is not expected and not is_named and not is_list:
+        raise ValueError(f"{name} = {value!r} is not of type {expected.__name__}")
+    if name == "workers" and value < 1:
+        raise ValueError(f"workers = {value} is less than 1")
+    return value
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -129,9 +175,57 @@ def load_filter(name: str, arguments: dict[str, Any]) -> Filter:
         raise SettingsError(str(error)) from error
     except MissingExtra as error:
         raise SettingsError(f"{name}: {error}") from error
+    except Exception as error:  # of a module of the user
+        raise SettingsError(f"{name} cannot be imported: {_raised(error)}") from error
     if not isinstance(cls, type) or not issubclass(cls, Filter):
         raise SettingsError(f"{name} is not a subclass of krammar.proxy.Filter")
     try:
         return cls(**arguments)
     except (MissingExtra, OSError, TypeError, ValueError) as error:
         raise SettingsError(f"{name}: {error}") from error
+    except Exception as error:  # of a class of the user
+        raise SettingsError(f"{name} cannot be created: {_raised(error)}") from error
+
+
+def _raised(error: Exception) -> str:
+    """Describe an exception of code of the user, and where it was raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+
+
+def load_settings(
+    path: Path | None,
+    text: str | None,
+    given: Mapping[str, Any],
+    filters: Sequence[str],
+) -> Settings:
+    """Return the settings and filters of a file and of the command, whose options take precedence.
+
+    Args:
+        path: the file; None if there is none.
+        text: what the file contains.
+        given: arguments of ``Proxy`` by name.
+        filters: classes of filters as ``module:Class``, after those of the file.
+
+    Raises:
+        SettingsError: something is invalid.
+    """
+    problems: list[str] = []
+    found = Settings()
+    if path is not None and text is not None:
+        try:
+            found = parse_settings(text, path)
+        except SettingsError as error:
+            problems.append(str(error))
+    for name in filters:
+        try:
+            found.filters.append(load_filter(name, {}))
+        except SettingsError as error:
+            problems.append(str(error))
+    found.options = {"listen": "127.0.0.1:9093"} | found.options | dict(given)
+    if "upstream" not in found.options and not problems:
+        problems.append("give --upstream HOST:PORT, or a FILE with upstream")
+    if problems:
+        found.close()
+        raise SettingsError("\n".join(problems))
+    return found

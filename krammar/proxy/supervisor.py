@@ -14,11 +14,14 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from krammar.proxy.addresses import Address, resolve
+from krammar.proxy.addresses import ANY, Address, resolve
 from krammar.proxy.clients import LOG
+from krammar.proxy.ports import MAX_PORTS, FixedPorts, Uses
 from krammar.proxy.server import ProxyError
+from krammar.proxy.settings import SettingsError
 from krammar.proxy.worker import LIMIT, VARIABLE, Key, line
 from krammar.util.sockets import why
 
@@ -26,6 +29,10 @@ from krammar.util.sockets import why
 _SHORT_LIFE = 1.0
 # Seconds that workers may take to end, beyond the time for open requests.
 _GRACE = 5.0
+# Seconds that workers may take to check other settings, and to create their filters.
+_PREPARE = 60.0
+# Ports that the system offers for a broker, until one was not that of another broker.
+_OFFERS = 64
 
 
 class WorkerError(ProxyError):
@@ -39,10 +46,20 @@ class _Process:
         self.process: asyncio.subprocess.Process | None = None
         self.writer: asyncio.StreamWriter | None = None
         self.asked: asyncio.Future[Any] | None = None
+        self.prepared: asyncio.Future[str] | None = None
 
     def send(self, message: bytes) -> None:
         if self.writer is not None and not self.writer.is_closing():
             self.writer.write(message)
+
+
+class _Shared:
+    """A port that all workers share: its number, the broker's address, and a socket that reserves it."""
+
+    def __init__(self, socket_: socket.socket, upstream: Address) -> None:
+        self.socket = socket_
+        self.number = int(socket_.getsockname()[1])
+        self.upstream = upstream
 
 
 class Supervisor:
@@ -52,7 +69,10 @@ class Supervisor:
         command: the command that starts a worker.
         count: the number of workers.
         listen: the proxy's addresses by the name of the listener.
+        fixed: the ports of brokers by the name of the listener, if they are fixed.
+        port_timeout: seconds after which another port closes that no response names and no connection uses.
         drain_timeout: how long workers wait for responses when they end, in seconds.
+        settings: the text of the file of settings; None if there is no file.
         lost: called with the last numbers of the metrics of a worker that has died.
     """
 
@@ -61,19 +81,28 @@ class Supervisor:
         command: Sequence[str],
         count: int,
         listen: Mapping[str, Address],
+        fixed: Mapping[str, FixedPorts],
+        port_timeout: float,
         drain_timeout: float,
+        settings: str | None,
         lost: Callable[[Any], None],
     ) -> None:
         self._command = command
         self._count = count
         self._listen = listen
+        self._fixed = fixed
+        self._settings = settings
+        self._settling = asyncio.Lock()
+        self._uses: Uses[Key] = Uses(port_timeout)
         self._drain_timeout = drain_timeout
         self._lost = lost
         self._secret = secrets.token_bytes(32)
         self._reserved: list[socket.socket] = []
-        self._ports: dict[Key, int] = {}
+        self._ports: dict[Key, _Shared] = {}
         self._workers: list[_Process] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._closing: asyncio.Task[None] | None = None
+        self._round = 0  # of other settings
         self._allotting = asyncio.Lock()
         self._last: dict[int, Any] = {}
         self._stopping = False
@@ -85,14 +114,19 @@ class Supervisor:
         if not hasattr(socket, "SO_REUSEPORT"):
             raise WorkerError("this system has no SO_REUSEPORT, so there can be only one worker")
         for name, listen in self._listen.items():
-            try:
-                self.addresses[name] = Address(listen.host, await self._reserve(listen))
-            except (OSError, UnicodeError) as error:
-                raise WorkerError(f"cannot listen on {listen}: {why(error)}") from None
+            port = await self._reserve_first(listen, "")
+            self._reserved.append(port)
+            self.addresses[name] = Address(listen.host, port.getsockname()[1])
+        for name, ports in self._fixed.items():
+            for node, number in ports.by_node.items():
+                place = Address(self._listen[name].host, number)
+                reserved = await self._reserve_first(place, f" (the port of node {node})")
+                self._ports[name, node] = _Shared(reserved, ANY)
         self.failed = asyncio.get_running_loop().create_future()
         loop = asyncio.get_running_loop()
         ready: list[asyncio.Future[None]] = [loop.create_future() for _ in range(self._count)]
         self._tasks = [loop.create_task(self._run(n, each)) for n, each in enumerate(ready)]
+        self._closing = loop.create_task(self._close_unused())
         everyone = asyncio.gather(*ready)
         await asyncio.wait((everyone, self.failed), return_when=asyncio.FIRST_COMPLETED)
         if self.failed.done():
@@ -112,16 +146,24 @@ class Supervisor:
                     *self._command, env=environment, pass_fds=(theirs.fileno(),)
                 )
             reader, worker.writer = await asyncio.open_connection(sock=own, limit=LIMIT)
-            # From here on it gets all further ports.
-            self._workers.append(worker)
-            ports = [[name, bind, *to, port] for (name, bind, to), port in self._ports.items()]
-            begin = {"secret": self._secret.hex(), "listen": self.addresses, "ports": ports}
-            worker.send(line(begin=begin))
+            async with self._settling:  # so that it has the same settings as the others
+                # From here on it gets all further ports.
+                self._workers.append(worker)
+                begin = {
+                    "secret": self._secret.hex(),
+                    "listen": self.addresses,
+                    "settings": self._settings,
+                    "ports": [
+                        [*key, *port.upstream, port.number] for key, port in self._ports.items()
+                    ],
+                }
+                worker.send(line(begin=begin))
             try:
                 await self._serve(worker, reader, ready)
             finally:
                 self._workers.remove(worker)
                 worker.writer.close()
+                _answer(worker.prepared, "")  # the next one gets the settings of the others
             code = await worker.process.wait()
             if self._stopping:
                 return
@@ -140,35 +182,101 @@ class Supervisor:
         self, worker: _Process, reader: asyncio.StreamReader, ready: asyncio.Future[None]
     ) -> None:
         while data := await reader.readline():
-            for name, value in json.loads(data).items():
-                if name == "ready":
-                    worker.ready = True
-                    if not ready.done():
-                        ready.set_result(None)
-                elif name == "want":
-                    listener, bind_host, host, port = value
-                    await self._allot(worker, (listener, bind_host, Address(host, port)))
-                elif worker.asked is not None and not worker.asked.done():
-                    worker.asked.set_result(value)
+            ((name, value),) = json.loads(data).items()
+            if name == "ready":
+                worker.ready = True
+                if not ready.done():
+                    ready.set_result(None)
+            elif name == "want":
+                listener, node, host, port = value
+                await self._allot(worker, (listener, node), Address(host, port))
+            elif name == "used":
+                listener, nodes = value
+                for node in nodes:
+                    if (listener, node) in self._ports:
+                        self._uses.use((listener, node))
+            elif name == "prepared":
+                number, reason = value
+                if number == self._round:
+                    _answer(worker.prepared, reason)
+            else:
+                _answer(worker.asked, value)
 
-    async def _allot(self, worker: _Process, key: Key) -> None:
-        name, bind_host, upstream = key
-        place = [name, bind_host, *upstream]
+    # -- ports
+
+    async def _allot(self, worker: _Process, key: Key, upstream: Address) -> None:
         async with self._allotting:
-            if key in self._ports:
-                worker.send(line(open=[*place, self._ports[key]]))
+            port = self._ports.get(key)
+            if port is None and upstream == ANY:
+                return  # it is closed meanwhile
+            if port is None:
+                try:
+                    port = await self._open(key, upstream)
+                except (OSError, UnicodeError) as error:
+                    worker.send(line(refuse=[*key, why(error)]))
+                    return
+                except WorkerError as error:
+                    worker.send(line(refuse=[*key, str(error)]))
+                    return
+            elif port.upstream == upstream:
+                worker.send(line(open=[*key, *upstream, port.number]))
                 return
-            try:
-                port = await self._reserve(Address(bind_host, 0))
-            except (OSError, UnicodeError) as error:
-                worker.send(line(refuse=[*place, why(error)]))
-                return
-            self._ports[key] = port
+            port.upstream = upstream
+            if key[0] not in self._fixed:
+                self._uses.use(key)
             for each in self._workers:
-                each.send(line(open=[*place, port]))
+                each.send(line(open=[*key, *upstream, port.number]))
 
-    async def _reserve(self, address: Address) -> int:
-        """Bind a socket, which does not listen, so that no other program gets the port."""
+    async def _open(self, key: Key, upstream: Address) -> _Shared:
+        """Reserve a port for a broker. Raises WorkerError, and OSError."""
+        name, _ = key
+        if sum(listener == name for listener, _ in self._ports) >= MAX_PORTS - 1:
+            # Workers report connections and responses at each look.
+            oldest = self._uses.oldest(2 * self._uses.period, lambda each: each[0] != name)
+            if oldest is None:
+                raise WorkerError(f"{MAX_PORTS} ports are already open, and all are in use")
+            self._close(oldest)
+        host = self._listen[name].host
+        others: list[socket.socket] = []
+        try:
+            if former := self._uses.former(key):
+                with suppress(OSError):  # another program has it
+                    found = await self._reserve(Address(host, former))
+                    self._ports[key] = _Shared(found, upstream)
+                    return self._ports[key]
+            for _ in range(_OFFERS):
+                found = await self._reserve(Address(host, 0))
+                if not self._uses.is_of_another(key, int(found.getsockname()[1])):
+                    self._ports[key] = _Shared(found, upstream)
+                    return self._ports[key]
+                others.append(found)
+        finally:
+            for each in others:  # later, so that the system does not offer them again
+                each.close()
+        raise WorkerError("the system offers only ports that other brokers have had")
+
+    def _close(self, key: Key) -> None:
+        port = self._ports.pop(key)
+        self._uses.close(key, port.number)
+        for each in self._workers:
+            each.send(line(close=list(key)))
+        port.socket.close()
+
+    async def _close_unused(self) -> None:
+        while not self._stopping:
+            await asyncio.sleep(self._uses.period)
+            async with self._allotting:
+                for key in self._uses.overdue():
+                    self._close(key)
+
+    async def _reserve_first(self, address: Address, whose: str) -> socket.socket:
+        try:
+            return await self._reserve(address)
+        except (OSError, UnicodeError) as error:
+            raise WorkerError(f"cannot listen on {address}: {why(error)}{whose}") from None
+
+    async def _reserve(self, address: Address) -> socket.socket:
+        """Return a bound socket, which does not listen, so that no other program gets the port. Raises OSError."""
         host, port = await resolve(address)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.socket(family) as alone:
@@ -176,10 +284,39 @@ class Supervisor:
             alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             alone.bind((host, port))
         shared = socket.socket(family)
-        self._reserved.append(shared)
-        shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        shared.bind((host, port))
-        return int(shared.getsockname()[1])
+        try:
+            shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            shared.bind((host, port))
+        except OSError:
+            shared.close()
+            raise
+        return shared
+
+    # -- settings
+
+    async def replace(self, settings: str) -> None:
+        """Let all workers use the text of another file of settings, or none of them. Raises SettingsError."""
+        async with self._settling:
+            loop = asyncio.get_running_loop()
+            asked = list(self._workers)
+            self._round += 1
+            for worker in asked:
+                worker.prepared = loop.create_future()
+                worker.send(line(prepare=[self._round, settings]))
+            answers = [each.prepared for each in asked if each.prepared is not None]
+            if answers:
+                await asyncio.wait(answers, timeout=_PREPARE)
+            wrong = []
+            for worker, answer in zip(asked, answers, strict=True):
+                if not answer.done():
+                    wrong.append(f"worker {worker.number} has not answered within {_PREPARE:g} s")
+                elif answer.result():
+                    wrong.append(answer.result())
+            for worker in asked:
+                worker.send(line(settle=[self._round, not wrong]))
+            if wrong:
+                raise SettingsError(wrong[0])
+            self._settings = settings
 
     async def numbers(self) -> list[Any]:
         """Return the numbers of the metrics of all workers."""
@@ -206,6 +343,8 @@ class Supervisor:
     async def stop(self) -> None:
         """Let all workers end after the responses to requests in flight."""
         self._stopping = True
+        if self._closing is not None:
+            self._closing.cancel()
         self.signal(signal.SIGTERM)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._drain_timeout + _GRACE)
@@ -213,13 +352,18 @@ class Supervisor:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for each in self._reserved:
+        for each in (*self._reserved, *(port.socket for port in self._ports.values())):
             each.close()
 
 
 def command() -> list[str]:
     """Return the command of this process, to start it again as a worker."""
     return [sys.executable, "-m", "krammar.cli", *sys.argv[1:]]
+
+
+def _answer(future: asyncio.Future[Any] | None, value: Any) -> None:
+    if future is not None and not future.done():
+        future.set_result(value)
 
 
 def _how(code: int) -> str:

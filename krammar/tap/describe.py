@@ -100,8 +100,11 @@ class Describer:
         walk = _Walk()
         walk.visit(frame.message, top=True)
         for topic_id, name in walk.learned:
-            if len(self._names) < _MAX_NAMES:
-                self._names[topic_id] = name
+            # The names that were learned last stay, so that a tap that runs for long knows the topics of now.
+            self._names.pop(topic_id, None)
+            self._names[topic_id] = name
+            if len(self._names) > _MAX_NAMES:
+                del self._names[next(iter(self._names))]
         parts = walk.parts
         names = [self._name(name) for name in walk.topics]
         if names:

@@ -9,8 +9,10 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from krammar.faults import Faults
-from krammar.proxy.addresses import CONNECT_TIMEOUT, Address, ListenError
+from krammar.proxy.addresses import CONNECT_TIMEOUT, Address
 from krammar.proxy.link import Link
+from krammar.proxy.listeners import ListenError
+from krammar.proxy.ports import FixedPorts, fixed_ports
 from krammar.proxy.server import Proxy, ProxyError
 from krammar.proxy.shared import LargeFrames
 from krammar.tap.cutting import MAX_LARGE_FRAMES
@@ -27,10 +29,14 @@ class TapError(Exception):
 
 
 class Route(NamedTuple):
-    """Where to listen, and the broker to connect to. Port 0 means any free port."""
+    """Where to listen, and the broker to connect to. Port 0 means any free port.
+
+    ``ports``  the ports of brokers by node id, as ``FixedPorts`` describes; None for free ones
+    """
 
     listen: Address
     upstream: Address
+    ports: str | None = None
 
 
 class Tap(Proxy):
@@ -50,6 +56,7 @@ class Tap(Proxy):
 
     Raises:
         ValueError: a setting is invalid, or names a file that cannot be read.
+        TapError: the ports of brokers are invalid.
     """
 
     def __init__(
@@ -65,6 +72,8 @@ class Tap(Proxy):
         clients: Mapping[str, Any] | None = None,
         brokers: Mapping[str, Any] | None = None,
     ) -> None:
+        names = ["", *(str(number) for number in range(2, len(routes) + 1))]
+        fixed = _fixed_ports(dict(zip(names, routes, strict=True)))
         large = LargeFrames(max(MAX_LARGE_FRAMES, 2 * max_frame))
         self._watcher = Watcher(package_of(protocol), observers, max_frame, large, self._fail)
         super().__init__(
@@ -76,8 +85,13 @@ class Tap(Proxy):
             max_frame=max_frame,
             clients=clients,
             brokers=brokers,
+            broker_ports=routes[0].ports,
             pass_unreadable=True,
         )
+        first = self.listeners[""].first
+        for name, route in zip(names[1:], routes[1:], strict=True):
+            found = self._new_listeners("", route.listen.host, fixed.get(name), first)
+            self.listeners[name] = found
         self._common.large = large
         self._routes = routes
         self._stay = stay
@@ -101,17 +115,17 @@ class Tap(Proxy):
         self._finished = asyncio.get_running_loop().create_future()
         try:
             listening: list[Route] = []
-            for route in self._routes:
-                host = route.listen.host
+            for listeners, route in zip(self.listeners.values(), self._routes, strict=True):
                 try:
-                    if listening:
-                        port = await self.listeners[""].listen(*route)
-                    else:
+                    if not listening:
                         await self.serve()
-                        port = self.listeners[""].known(host, route.upstream) or 0
+                    else:
+                        await listeners.listen(route.listen, route.upstream)
+                        await listeners.open_fixed()
                 except (ListenError, ProxyError) as error:
                     raise TapError(str(error)) from error
-                listening.append(Route(Address(host, port), route.upstream))
+                address = Address(route.listen.host, listeners.first_port)
+                listening.append(Route(address, route.upstream))
             if started is not None:
                 started(listening)
             return await self._finished
@@ -170,3 +184,13 @@ class Tap(Proxy):
             gone = ", ".join(str(route.upstream) for route in self._routes)
             verb = "does" if len(self._routes) == 1 else "do"
             self.stop(f"stopped: {gone} {verb} not accept connections any more")
+
+
+def _fixed_ports(routes: Mapping[str, Route]) -> dict[str, FixedPorts]:
+    given = {name: route.ports for name, route in routes.items() if route.ports is not None}
+    if not given:
+        return {}
+    try:
+        return fixed_ports(given, {name: each.listen.port for name, each in routes.items()}, None)
+    except ValueError as error:
+        raise TapError(f"--broker-ports: {error}") from None

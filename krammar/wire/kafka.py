@@ -12,7 +12,7 @@ from typing import Any
 
 from krammar.wire.package import Package
 
-PRODUCE, FETCH, SASL_HANDSHAKE, API_VERSIONS = 0, 1, 17, 18
+PRODUCE, FETCH, METADATA, SASL_HANDSHAKE, API_VERSIONS = 0, 1, 3, 17, 18
 
 # The package of krammar's own definitions, whose fields need no check. That spares imports.
 KAFKA = "kafka_wire"

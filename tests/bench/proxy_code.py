@@ -12,6 +12,7 @@ from krammar.proxy import Filter, Proxy
 from krammar.proxy.addresses import Address
 from krammar.proxy.ends import End
 from krammar.proxy.filters.tenants import Tenants
+from krammar.proxy.listeners import Port
 from krammar.proxy.requests import Requests
 from tests.bench.page import markdown_table
 
@@ -41,7 +42,8 @@ class _Sink:
 
 
 def _connection(filters: Sequence[Filter]) -> Requests:
-    found = Proxy(str(_BROKER), filters)._link("", _BROKER.host, _BROKER)
+    proxy = Proxy(str(_BROKER), filters)
+    found = proxy._link(proxy.listeners[""], Port(None, _BROKER))
     for end in (found, found.peer):
         end.transport = cast(asyncio.Transport, _Sink())
     return found

@@ -19,17 +19,24 @@ from kafka_wire import (
 
 from krammar.proxy import Exchange, Filter, Proxy, on
 from krammar.proxy.addresses import Address
+from krammar.proxy.listeners import Port
+from krammar.proxy.requests import Requests
 from krammar.testing import KafkaBroker
 from krammar.wire.connection import RequestReceived, ResponseReceived, ServerConnection
 from tests.support.frames import framed, read_frame
 from tests.tap.support import Client, Upstream, upstream
 
-__all__ = ["Client", "Upstream", "address", "answering", "echo"]
+__all__ = ["Client", "Upstream", "address", "answering", "echo", "link"]
 
 
 def address(proxy: Proxy) -> Address:
     """Return the address on which a proxy listens."""
     return Address.parse(proxy.bootstrap_servers)
+
+
+def link(proxy: Proxy) -> Requests:
+    """Return the client's end of a connection without sockets."""
+    return proxy._link(proxy.listeners[""], Port(None, Address("127.0.0.1", 1)))
 
 
 def echo(connection: socket.socket) -> None:

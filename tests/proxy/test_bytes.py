@@ -24,10 +24,9 @@ from kafka_wire import (
 )
 
 from krammar.proxy import Exchange, Filter, Proxy, ProxyError, addresses, on, server_thread
-from krammar.proxy.addresses import Address
 from krammar.proxy.heads import has_no_endpoints
 from krammar.wire.representation import kinds_of, named
-from tests.proxy.support import Client, address, answering, echo
+from tests.proxy.support import Client, address, answering, echo, link
 from tests.support.frames import framed, read_exactly, read_frame
 from tests.support.waiting import PATIENCE
 from tests.tap.support import Upstream, broker, upstream
@@ -309,7 +308,7 @@ def test_addresses_are_those_of_the_proxy() -> None:
 def test_a_broker_without_a_port_closes_the_connection(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("krammar.proxy.server.MAX_LISTENERS", 1)
+    monkeypatch.setattr("krammar.proxy.server.MAX_PORTS", 1)
     with (
         upstream(broker) as server,
         Proxy.start(str(server.address)) as proxy,
@@ -443,7 +442,7 @@ def test_bytes_that_had_to_wait_come_first() -> None:
     first, second = random.Random(1).randbytes(4_000_000), random.Random(2).randbytes(10_000)
 
     async def write(here: socket.socket, there: socket.socket) -> bytes:
-        end = Proxy("127.0.0.1:1")._link("", "127.0.0.1", Address("127.0.0.1", 1)).peer
+        end = link(Proxy("127.0.0.1:1")).peer
         await asyncio.get_running_loop().create_connection(lambda: end, sock=here)
         memory = bytearray(first)
         end.write_from(memoryview(memory))

@@ -15,10 +15,9 @@ import pytest
 from kafka_wire import MetadataRequest, MetadataResponse, ProduceRequest
 
 from krammar.proxy import Connection, Exchange, Filter, Proxy, on
-from krammar.proxy.addresses import Address
 from krammar.util import listening
 from krammar.util.turns import TURN_SECONDS
-from tests.proxy.support import Client, address, answering
+from tests.proxy.support import Client, address, answering, link
 from tests.support.waiting import PATIENCE, until
 from tests.tap.support import upstream
 
@@ -127,7 +126,7 @@ def test_a_frame_that_comes_in_single_bytes_takes_no_more_memory() -> None:
     head = ProduceRequest.api_key.to_bytes(2, "big") + bytes([0, 11, 0, 0, 0, 7, 255, 255, 0])
 
     async def collect(count: int) -> int:
-        end = Proxy("127.0.0.1:1", [Reads()])._link("", "127.0.0.1", Address("127.0.0.1", 1))
+        end = link(Proxy("127.0.0.1:1", [Reads()]))
 
         async def feed(data: bytes) -> None:
             memory = end.get_buffer(-1)

@@ -473,7 +473,7 @@ def test_a_port_in_use() -> None:
 
 
 def test_an_upstream_that_names_brokers_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy, "MAX_LISTENERS", 10)
+    monkeypatch.setattr(proxy, "MAX_PORTS", 10)
     number = 20
     brokers = [
         MetadataResponse.Broker(node_id=index, host=f"b{index}.example", port=9092)
