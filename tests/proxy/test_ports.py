@@ -151,7 +151,7 @@ def test_ports_by_node_id(given: Any, expected: dict[int, int]) -> None:
     ],
 )
 def test_invalid_ports(given: Any, expected: str) -> None:
-    with pytest.raises(ValueError, match="^broker_ports: ") as raised:
+    with pytest.raises(ValueError, match="broker_ports") as raised:
         Proxy("127.0.0.1:1", broker_ports=given)
     assert expected in str(raised.value)
 
@@ -254,10 +254,10 @@ def test_a_node_outside_of_the_ports(brokers: Brokers, caplog: pytest.LogCapture
     with (
         free_range(2) as first,
         Proxy.start(brokers.bootstrap, broker_ports=f"{first}-{first + 1}") as proxy,
+        Client(address(proxy)) as client,
     ):
-        with Client(address(proxy)) as client:
-            client.socket.sendall(client.connection.send_request(MetadataRequest(topics=[]), 12))
-            assert client.read_to_end() == b""
+        client.socket.sendall(client.connection.send_request(MetadataRequest(topics=[]), 12))
+        assert client.read_to_end() == b""
     assert (
         f"no port for broker 127.0.0.10:{brokers.port}: node 7 is outside of broker_ports, which has nodes 0 to 1"
         in caplog.text
@@ -327,6 +327,28 @@ def test_an_address_that_another_broker_has_taken(brokers: Brokers) -> None:
         ports(address(proxy))
         with Client(Address("127.0.0.1", found[1])) as client:
             client.socket.sendall(client.connection.send_request(HeartbeatRequest(group_id="g"), 4))
+            assert client.read_to_end() == b""
+
+
+def test_the_system_offers_the_ports_of_others(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered: list[int] = []
+
+    def is_of_another(uses: Uses[int], node: int, port: int) -> bool:
+        offered.append(port)
+        return len(offered) < 3
+
+    monkeypatch.setattr(Uses, "is_of_another", is_of_another)
+    brokers.nodes = {1: "127.0.0.10"}
+    with Proxy.start(brokers.bootstrap) as proxy:
+        assert ports(address(proxy)) == {1: offered[2]}
+        assert len(set(offered)) == 3
+        assert not is_open(offered[0])
+        monkeypatch.setattr(Uses, "is_of_another", lambda uses, node, port: True)
+        brokers.nodes = {2: "127.0.0.20"}
+        with Client(address(proxy)) as client:
+            client.socket.sendall(client.connection.send_request(MetadataRequest(topics=[]), 12))
             assert client.read_to_end() == b""
 
 
