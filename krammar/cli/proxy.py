@@ -113,7 +113,7 @@ def proxy(
     With several workers, each has its own instances of the filters. A worker that dies is started again.
     """
     from krammar.proxy import Proxy
-    from krammar.proxy.settings import Settings, SettingsError, load_settings, read_text
+    from krammar.proxy.settings import Settings, SettingsError, load_settings, text_of_settings
     from krammar.proxy.worker import VARIABLE, Worker
 
     find_packages_here()
@@ -138,7 +138,7 @@ def proxy(
         if worker is not None:
             text = worker.settings
         elif file is not None:
-            text = read_text(file)
+            text = text_of_settings(file)
         settings = load(text)
         options = {**settings.options}
         count = options.pop("workers", 1)

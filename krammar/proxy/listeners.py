@@ -14,7 +14,7 @@ from typing import Protocol
 
 from krammar.auth.tls_acceptor import TlsAcceptor
 from krammar.proxy.addresses import ANY, Address, describe, resolve
-from krammar.proxy.ports import FixedPorts, Uses
+from krammar.proxy.ports import FixedPorts, PortUses
 from krammar.proxy.rewritten import Views
 
 # Ports that the system offers for a broker, until one was not that of another broker.
@@ -127,7 +127,7 @@ class Listeners:
         self.first: FirstPorts = {} if first is None else first
         self._own: list[Port] = []  # the first ports that this object has opened
         self._ports: dict[int, Port] = {}
-        self._uses: Uses[int] = Uses(timeout)
+        self._uses: PortUses[int] = PortUses(timeout)
         self._opening = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False

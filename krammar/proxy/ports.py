@@ -153,7 +153,7 @@ def _named(name: str) -> str:
     return f" {name!r}" if name else ""
 
 
-class Uses(Generic[Key]):
+class PortUses(Generic[Key]):
     """The ports that were opened for brokers: when each was last used, and which numbers were ports of others.
 
     Args:
@@ -183,7 +183,7 @@ class Uses(Generic[Key]):
 
     def overdue(self) -> list[Key]:
         """Return the brokers whose ports are to be closed."""
-        # Uses are noticed late: responses that repeat are not counted until the next look, nor are those of other processes.
+        # PortUses are noticed late: responses that repeat are not counted until the next look, nor are those of other processes.
         limit = self._clock() - self.seconds - 2 * self.period
         return [key for key, last in self._last.items() if last < limit]
 
@@ -223,4 +223,4 @@ class Uses(Generic[Key]):
         return self._retired.get(port, key) != key
 
 
-__all__ = ["MAX_PORTS", "PORT_TIMEOUT", "FixedPorts", "Uses", "fixed_ports"]
+__all__ = ["MAX_PORTS", "PORT_TIMEOUT", "FixedPorts", "PortUses", "fixed_ports"]

@@ -67,10 +67,10 @@ def read_settings(path: Path) -> Settings:
         SettingsError: the file is invalid, or a filter cannot be created.
         OSError: the file cannot be read.
     """
-    return parse_settings(read_text(path), path)
+    return parse_settings(text_of_settings(path), path)
 
 
-def read_text(path: Path) -> str:
+def text_of_settings(path: Path) -> str:
     """Return the text of a file of settings. Raises SettingsError and OSError."""
     try:
         return path.read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ from typing import Any
 
 from krammar.proxy.addresses import ANY, Address, resolve
 from krammar.proxy.clients import LOG
-from krammar.proxy.ports import MAX_PORTS, FixedPorts, Uses
+from krammar.proxy.ports import MAX_PORTS, FixedPorts, PortUses
 from krammar.proxy.server import ProxyError
 from krammar.proxy.settings import SettingsError
 from krammar.proxy.worker import LIMIT, VARIABLE, Key, line
@@ -93,7 +93,7 @@ class Supervisor:
         self._fixed = fixed
         self._settings = settings
         self._settling = asyncio.Lock()
-        self._uses: Uses[Key] = Uses(port_timeout)
+        self._uses: PortUses[Key] = PortUses(port_timeout)
         self._drain_timeout = drain_timeout
         self._lost = lost
         self._secret = secrets.token_bytes(32)

@@ -15,7 +15,7 @@ from krammar.proxy.clients import LOG
 from krammar.proxy.held import close_filter
 from krammar.proxy.reloading import stamp
 from krammar.proxy.server import RUNNING, Proxy, Replacement
-from krammar.proxy.settings import Settings, SettingsError, read_text
+from krammar.proxy.settings import Settings, SettingsError, text_of_settings
 
 # The setting that lets the proxy watch the file.
 _RELOAD = "reload"
@@ -131,7 +131,7 @@ class Takeover:
         async with self._reading:
             found = stamp(self._path)
             try:
-                text = await asyncio.to_thread(read_text, self._path)
+                text = await asyncio.to_thread(text_of_settings, self._path)
                 if only_settled and stamp(self._path) != found:
                     return False
                 self._changes.known = found

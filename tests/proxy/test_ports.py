@@ -22,7 +22,7 @@ from kafka_wire import (
 
 from krammar.proxy import Proxy, ProxyError
 from krammar.proxy.addresses import ANY, Address
-from krammar.proxy.ports import FixedPorts, Uses, fixed_ports
+from krammar.proxy.ports import FixedPorts, PortUses, fixed_ports
 from krammar.wire.connection import RequestReceived, ServerConnection
 from tests.ports import free_port
 from tests.proxy.support import Client, address
@@ -335,17 +335,17 @@ def test_the_system_offers_the_ports_of_others(
 ) -> None:
     offered: list[int] = []
 
-    def is_of_another(uses: Uses[int], node: int, port: int) -> bool:
+    def is_of_another(uses: PortUses[int], node: int, port: int) -> bool:
         offered.append(port)
         return len(offered) < 3
 
-    monkeypatch.setattr(Uses, "is_of_another", is_of_another)
+    monkeypatch.setattr(PortUses, "is_of_another", is_of_another)
     brokers.nodes = {1: "127.0.0.10"}
     with Proxy.start(brokers.bootstrap) as proxy:
         assert ports(address(proxy)) == {1: offered[2]}
         assert len(set(offered)) == 3
         assert not is_open(offered[0])
-        monkeypatch.setattr(Uses, "is_of_another", lambda uses, node, port: True)
+        monkeypatch.setattr(PortUses, "is_of_another", lambda uses, node, port: True)
         brokers.nodes = {2: "127.0.0.20"}
         with Client(address(proxy)) as client:
             client.socket.sendall(client.connection.send_request(MetadataRequest(topics=[]), 12))
@@ -364,7 +364,7 @@ def test_no_other_broker_gets_a_closed_port_until_many_others_have_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("krammar.proxy.ports._RETIRED", 10)
-    uses: Uses[int] = Uses(60, Clock())
+    uses: PortUses[int] = PortUses(60, Clock())
     for node in range(100):
         uses.use(node)
         uses.close(node, 1000 + node)
@@ -376,7 +376,7 @@ def test_no_other_broker_gets_a_closed_port_until_many_others_have_closed(
 
 def test_uses_end_after_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    uses: Uses[int] = Uses(40, clock)
+    uses: PortUses[int] = PortUses(40, clock)
     assert uses.period == 10
     uses.use(1)
     clock.now = 30

@@ -105,7 +105,7 @@ def test_the_command_reads_its_files_again_on_sighup(tmp_path: Path) -> None:
             old = served(place)
             files.issue(files.proxy, "localhost", "127.0.0.1")
             os.kill(process.pid, signal.SIGHUP)
-            while "were read again" not in (line := process.stderr.readline()):
+            while "was read again" not in (line := process.stderr.readline()):
                 assert line
             assert served(place) != old
         finally:
