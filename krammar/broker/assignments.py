@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kafka_wire import CreateTopicsRequest, ErrorCode
 
 from krammar.broker.errors import ApiError, invalid_request
+from krammar.broker.replicas import check_replicas, invalid_replicas
 
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig
@@ -78,9 +79,9 @@ def _assigned(topic: CreateTopicsRequest.CreatableTopic, nodes: Nodes) -> Replic
     indexes = [assignment.partition_index for assignment in topic.assignments]
     twice = next((index for index, times in Counter(indexes).items() if times > 1), None)
     if twice is not None:
-        raise _invalid(f"Partition {twice} is assigned twice.")
+        raise invalid_replicas(f"Partition {twice} is assigned twice.")
     if sorted(indexes) != list(range(len(indexes))):
-        raise _invalid("The assigned partitions must be numbered from 0 without gaps.")
+        raise invalid_replicas("The assigned partitions must be numbered from 0 without gaps.")
     check_replicas((assignment.broker_ids for assignment in topic.assignments), nodes)
     in_order = sorted(topic.assignments, key=lambda assignment: assignment.partition_index)
     return [assignment.broker_ids for assignment in in_order]
@@ -93,22 +94,3 @@ def check_amount(count: int) -> None:
             ErrorCode.POLICY_VIOLATION,
             f"Excessively large number of partitions per request: {count} of {MAX_PARTITIONS}.",
         )
-
-
-def check_replicas(assignments: Iterable[Sequence[int]], nodes: Collection[int]) -> None:
-    """Raise ApiError unless each partition is assigned to different nodes of the cluster."""
-    for broker_ids in assignments:
-        unknown = [broker for broker in broker_ids if broker not in nodes]
-        if not broker_ids:
-            problem = "an empty list of replicas"
-        elif unknown:
-            problem = f"broker {unknown[0]}, which is not registered"
-        elif len(set(broker_ids)) < len(broker_ids):
-            problem = f"broker {Counter(broker_ids).most_common(1)[0][0]} more than once"
-        else:
-            continue
-        raise _invalid(f"The assignment of replicas has {problem}.")
-
-
-def _invalid(problem: str) -> ApiError:
-    return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)

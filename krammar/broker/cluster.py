@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import chain, repeat
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import kafka_wire as kw
 
-from krammar.broker.errors import ApiError
+from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.meta_properties import identify, random_uuid
-from krammar.broker.metadata_files import bootstrap_records
+from krammar.broker.metadata_checks import check_record, setting_problem
+from krammar.broker.metadata_files import Placed, bootstrap_records
 from krammar.broker.metadata_image import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
@@ -39,6 +41,8 @@ from krammar.broker.metadata_records import (
     supported_features,
 )
 from krammar.broker.slices import Steps, finish
+from krammar.logfiles.names import METADATA_TOPIC, partition_folder
+from krammar.util.few_warnings import FewWarnings
 from krammar.wire.batches import ControlRecordType
 from krammar.wire.message import Codec
 
@@ -57,7 +61,7 @@ __all__ = [
 # A record, and its frame in the log.
 Encoded = tuple[Codec, bytes]
 
-FOLDER = "__cluster_metadata-0"
+FOLDER = partition_folder(METADATA_TOPIC, 0)
 UNASSIGNED_DIRECTORY = UUID(int=1)
 # Kafka's default of `metadata.log.max.record.bytes.between.snapshots`.
 SNAPSHOT_BYTES = 20 << 20
@@ -105,13 +109,46 @@ class ClusterMetadata(Image):
             [*config.log_dirs, folder], self.node_id, config.cluster_id, warn, durable=fsync
         )
         self.directory_ids = [ids[directory] for directory in config.log_dirs]
-        for record in log.read():
-            self.apply(record)
+        self._load(log.read())
         if log.end_offset == 0:
             self._format()
         quorum = log.kraft.get(ControlRecordType.KRAFT_VERSION)
         if quorum is not None and quorum.k_raft_version > 0:
             self.features[KRAFT_VERSION] = quorum.k_raft_version
+
+    def _load(self, records: Iterable[Placed]) -> None:
+        """Check and apply records of the log. Raises BrokerError.
+
+        Settings that are invalid in this version have no effect, with a warning.
+        """
+        ignored: dict[tuple[int, str, str], str] = {}
+        for path, offset, record in records:
+            try:
+                check_record(record)
+                self.apply(record)
+            except ApiError as error:
+                raise _invalid(path, offset, record, error) from None
+            if isinstance(record, kw.ConfigRecord):
+                key = record.resource_type, record.resource_name, record.name
+                problem = setting_problem(record)
+                ignored.pop(key, None)
+                if problem is not None:
+                    ignored[key] = (
+                        f"{path}, offset {offset}: {record.name}={record.value!r}: {problem}"
+                    )
+        for topic in self.topics.values():
+            missing = next(
+                (n for n in range(len(topic.partitions)) if n not in topic.partitions), None
+            )
+            if missing is not None:
+                raise BrokerError(
+                    f"{self.log.directory}: topic {topic.name} has {len(topic.partitions)} partitions up to number"
+                    f" {max(topic.partitions)}, but not partition {missing}; restore the folder from a copy"
+                )
+        warn = FewWarnings(self.log.warn)
+        for text in ignored.values():
+            warn(f"{text}; the setting has no effect")
+        warn.end(self.log.directory)
 
     def close(self) -> None:
         """Close the log, after a snapshot if most of its records are outdated."""
@@ -295,7 +332,13 @@ class ClusterMetadata(Image):
     def _format(self) -> None:
         """Write the first records of a log: those of Kafka's format command, or the same by default."""
         log = self.log
-        records = bootstrap_records(log.directory)
+        placed = bootstrap_records(log.directory)
+        for path, offset, record in placed:
+            try:
+                check_record(record)
+            except ApiError as error:
+                raise _invalid(path, offset, record, error) from None
+        records = [record for _, _, record in placed]
         if not records:
             records = [
                 kw.FeatureLevelRecord(name=name, feature_level=level)
@@ -333,3 +376,10 @@ class ClusterMetadata(Image):
                 f"{self.log.directory}: cannot write a snapshot: {error.strerror}; the log continues without"
             )
             self._snapshot_bytes = self.log.size * 2
+
+
+def _invalid(path: Path, offset: int, record: Codec, error: ApiError) -> BrokerError:
+    return BrokerError(
+        f"{path}: the {type(record).__name__} at offset {offset} is invalid: {error.message};"
+        " restore the folder from a copy, or open it with the software that wrote it"
+    )

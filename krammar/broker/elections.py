@@ -12,12 +12,12 @@ from uuid import UUID
 
 from kafka_wire import ConfigResourceType, ErrorCode, PartitionChangeRecord
 
-from krammar.broker.assignments import check_replicas
 from krammar.broker.cluster import ClusterMetadata, Partition, Topic
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
 from krammar.broker.log.manager import LogManager
 from krammar.broker.nodes import Nodes
+from krammar.broker.replicas import check_replicas
 
 NO_LEADER = -1
 Place = tuple[Topic, Partition]

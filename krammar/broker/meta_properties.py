@@ -6,17 +6,23 @@ ZooKeeper, has ``cluster.id`` and ``broker.id``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
 
+from krammar.broker.config.tables import BROKER_CONFIGS
 from krammar.broker.errors import BrokerError
 from krammar.logfiles.uuids import format_uuid, parse_uuid
 from krammar.util.durable import make_folders, write_atomically
 from krammar.util.properties import PropertiesError, decode, parse_properties
+from krammar.util.regular_files import read_small
 
 NAME = "meta.properties"
+LARGEST = 64 << 10  # bytes
+# Kafka writes UUIDs of 22 characters, but older clusters can have other ids.
+_CLUSTER_ID = re.compile(r"[!-~]{1,255}")
 
 
 def random_uuid() -> UUID:
@@ -40,7 +46,7 @@ def read_meta_properties(directory: Path) -> MetaProperties:
     """Read a directory's file, which can be missing. Raises BrokerError."""
     path = directory / NAME
     try:
-        data = path.read_bytes()
+        data = read_small(path, LARGEST)
         # A power cut can leave such a file on some file systems. Without its content, the broker would start as
         # another cluster, whose clients refuse it.
         if not data.strip() or b"\0" in data:
@@ -62,12 +68,18 @@ def read_meta_properties(directory: Path) -> MetaProperties:
             f"{path}: unknown version {entries['version']} (0 and 1 are known); "
             "the directory was written by a newer Kafka"
         )
+    cluster_id = entries.get("cluster.id") or None
+    if cluster_id is not None and not _CLUSTER_ID.fullmatch(cluster_id):
+        raise BrokerError(
+            f"{path}: cluster.id={cluster_id[:300]!r} is not an id of up to 255 printable characters; restore the file"
+            " from a copy"
+        )
     node_id = entries.get("node.id", entries.get("broker.id"))
     directory_id = entries.get("directory.id")
     try:
         return MetaProperties(
-            entries.get("cluster.id") or None,
-            None if node_id is None else int(node_id),
+            cluster_id,
+            None if node_id is None else BROKER_CONFIGS["node.id"].parse(node_id),
             None if directory_id is None else parse_uuid(directory_id),
         )
     except ValueError as error:

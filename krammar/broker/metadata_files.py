@@ -7,21 +7,45 @@ a footer; without a footer it is incomplete. The segments contain the records fr
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from krammar.broker.errors import BrokerError
 from krammar.logfiles.metadata_frame import decode_frame
-from krammar.logfiles.names import LOG, METADATA_SNAPSHOT, segment_bases, stem
-from krammar.wire.batches import ControlRecord, ControlRecordType, RecordBatch, read_batches
+from krammar.logfiles.names import (
+    LOG,
+    MAX_EPOCH,
+    MAX_OFFSET,
+    METADATA_SNAPSHOT,
+    epoch_problem,
+    offset_problem,
+    segment_bases,
+    stem,
+)
+from krammar.util.regular_files import check_size, open_regular
+from krammar.wire.batches import (
+    ControlRecord,
+    ControlRecordType,
+    RecordBatch,
+    read_batches,
+    read_headers,
+)
+from krammar.wire.batches.bounds import default_bounds
 from krammar.wire.batches.header import MAGIC_AT, header_at
 from krammar.wire.errors import DecodeError
 from krammar.wire.message import Codec
 
 _BOOTSTRAP = "bootstrap.checkpoint"
+# A record, after its file and its offset.
+Placed = tuple[Path, int, Codec]
+# The sizes up to which files and batches are read, in bytes. A segment of Kafka has at most 2 GiB, and a batch of the
+# metadata log 8 MiB.
+LARGEST_FILE = (1 << 31) - 1
+LARGEST_BATCH = 64 << 20
 
 
 def _names(directory: Path) -> list[str]:
@@ -36,7 +60,8 @@ def segments_of(directory: Path) -> list[tuple[int, Path]]:
 def snapshots_of(directory: Path) -> list[tuple[int, int, Path]]:
     """Return the end offsets and epochs of the snapshots in ascending order, with their paths."""
     found = filter(None, map(METADATA_SNAPSHOT.fullmatch, _names(directory)))
-    return sorted((int(match[1]), int(match[2]), directory / match[0]) for match in found)
+    snapshots = ((int(match[1]), int(match[2]), directory / match[0]) for match in found)
+    return sorted(each for each in snapshots if each[0] <= MAX_OFFSET and each[1] <= MAX_EPOCH)
 
 
 def snapshot_name(end_offset: int, epoch: int) -> str:
@@ -44,39 +69,70 @@ def snapshot_name(end_offset: int, epoch: int) -> str:
     return f"{end_offset:020}-{epoch:010}.checkpoint"
 
 
-def _content(path: Path) -> bytes:
+def _content(path: Path) -> memoryview:
+    """Map a file into the memory: a sparse one, which needs no space on the disk, needs none there. Raises BrokerError."""
     try:
-        return path.read_bytes()
+        fd = open_regular(path)
+        try:
+            size = os.fstat(fd).st_size
+            check_size(size, LARGEST_FILE, path)
+            return memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ) if size else b"")
+        finally:
+            os.close(fd)
     except OSError as error:
         raise BrokerError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def snapshot_batches(path: Path) -> list[RecordBatch]:
-    """Read the batches of a snapshot; none if it does not exist or is incomplete. Raises BrokerError."""
-    if path.is_file():
-        with suppress(DecodeError):
-            batches = list(read_batches(_content(path), allow_partial=False))
-            if batches and batches[-1].is_control:
-                last = batches[-1].control_records()[-1]
-                if last.type == ControlRecordType.SNAPSHOT_FOOTER:
-                    return batches
-    return []
+def _batches(path: Path, data: memoryview) -> Iterator[RecordBatch]:
+    """Yield the batches of a file one by one. Raises DecodeError, and BrokerError for impossible numbers."""
+    bounds = default_bounds()
+    for header in read_headers(data):
+        begin, size = header.position, header.size_in_bytes
+        if size > LARGEST_BATCH:
+            raise BrokerError(
+                f"{path}: the batch at byte {begin} has {size} bytes, and at most {LARGEST_BATCH} are read"
+            )
+        for batch in read_batches(data[begin : begin + size], bounds=bounds):
+            batch.position = begin
+            epoch = max(batch.partition_leader_epoch, 0)  # -1 without a leader
+            offsets = batch.base_offset, batch.next_offset
+            problem = next(filter(None, map(offset_problem, offsets)), None) or epoch_problem(epoch)
+            if problem is not None:
+                raise BrokerError(
+                    f"{path}: the batch at byte {begin} (offset {batch.base_offset}): {problem}"
+                )
+            yield batch
+
+
+def snapshot_batches(path: Path) -> Iterator[RecordBatch] | None:
+    """Read the batches of a snapshot; None if it does not exist or is incomplete. Raises BrokerError."""
+    if not os.path.lexists(path):
+        return None
+    data = _content(path)
+    last = None
+    end = 0
+    with suppress(DecodeError):
+        for last in _batches(path, data):
+            end = last.position + last.size_in_bytes
+        if last is not None and last.is_control and end == len(data):
+            if last.control_records()[-1].type == ControlRecordType.SNAPSHOT_FOOTER:
+                return _batches(path, data)
+    return None
 
 
 def segment_batches(
     path: Path, *, last: bool, warn: Callable[[str], None]
-) -> tuple[list[RecordBatch], int]:
-    """Read the batches of a segment. Returns them and the end of the last one in bytes.
+) -> Generator[RecordBatch, None, int]:
+    """Yield the batches of a segment, and return the end of the last one in bytes.
 
     An incomplete batch at the end of the last segment, as a crash leaves it, is cut off, with a warning. Raises
     BrokerError for other damage.
     """
     data = _content(path)
-    batches = []
     end = 0
     try:
-        for batch in read_batches(data):
-            batches.append(batch)
+        for batch in _batches(path, data):
+            yield batch
             end = batch.position + batch.size_in_bytes
         cause = "the last batch is incomplete"
     except DecodeError as error:
@@ -91,8 +147,12 @@ def segment_batches(
             f"{path}: truncated at byte {end}: the last {len(data) - end} bytes are no complete "
             f"batch ({cause})"
         )
-        os.truncate(path, end)
-    return batches, end
+        fd = open_regular(path, os.O_WRONLY)
+        try:
+            os.ftruncate(fd, end)
+        finally:
+            os.close(fd)
+    return end
 
 
 def contents_of(
@@ -119,20 +179,19 @@ def contents_of(
         ) from None
 
 
-def _batch_after(data: bytes, corrupt: int) -> bool:
+def _batch_after(view: memoryview, corrupt: int) -> bool:
     """Return whether a complete batch follows a corrupt one, which a crash while writing cannot cause."""
-    view = memoryview(data)
     for magic in re.finditer(b"\x02", view[corrupt + 1 + MAGIC_AT :]):
         start = corrupt + 1 + magic.start()
-        header = header_at(data, start, start)
-        if header is not None and header.size_in_bytes <= len(data) - start:
+        header = header_at(view, start, start)
+        if header is not None and header.size_in_bytes <= len(view) - start:
             with suppress(DecodeError):
                 for _ in read_batches(view[start : start + header.size_in_bytes]):
                     return True
     return False
 
 
-def bootstrap_records(directory: Path) -> list[Codec]:
+def bootstrap_records(directory: Path) -> list[Placed]:
     """Return the first records of a new log, as Kafka's format command has prepared them.
 
     They are in the snapshot at offset 0, or in ``bootstrap.checkpoint`` next to the folder. The result is empty
@@ -140,7 +199,7 @@ def bootstrap_records(directory: Path) -> list[Codec]:
     """
     for path in (directory / snapshot_name(0, 0), directory.parent / _BOOTSTRAP):
         batches = snapshot_batches(path)
-        contents = (each for batch in batches for _, each in contents_of(path, batch))
-        if batches:
-            return [each for each in contents if isinstance(each, Codec)]
+        if batches is not None:
+            contents = (each for batch in batches for each in contents_of(path, batch))
+            return [(path, offset, each) for offset, each in contents if isinstance(each, Codec)]
     return []

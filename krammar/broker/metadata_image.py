@@ -8,8 +8,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from kafka_wire import ConfigRecord, ConfigResourceType, PartitionRecord
+from kafka_wire import ConfigRecord, ConfigResourceType, ErrorCode, PartitionRecord
 
+from krammar.broker.errors import ApiError
 from krammar.broker.metadata_records import KRAFT_VERSION, METADATA_VERSION, OLDEST_LEVEL
 from krammar.wire.message import Codec
 
@@ -158,9 +159,12 @@ class Image:
             self.features.pop(record.name, None)
 
     def _topic(self, record: Any) -> None:
-        old = self.topics.get(record.name)
-        if old is not None:
-            del self.topics_by_id[old.topic_id]
+        other = self.topics.get(record.name) or self.topics_by_id.get(record.topic_id)
+        if other is not None:
+            raise ApiError(
+                ErrorCode.TOPIC_ALREADY_EXISTS,
+                f"topic {record.name} with id {record.topic_id} already exists, as {other.name} with id {other.topic_id}",
+            )
         topic = Topic(record.name, record.topic_id)
         self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
         self.removed_topics.discard(topic.topic_id)

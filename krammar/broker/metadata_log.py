@@ -22,6 +22,7 @@ from kafka_wire import (
 from krammar.broker.errors import BrokerError
 from krammar.broker.log.files import StorageError
 from krammar.broker.metadata_files import (
+    Placed,
     contents_of,
     segment_batches,
     segments_of,
@@ -29,8 +30,14 @@ from krammar.broker.metadata_files import (
     snapshot_name,
     snapshots_of,
 )
-from krammar.broker.metadata_records import encode_frame
-from krammar.util.durable import make_folders, rename, sync, write_atomically, write_fully
+from krammar.broker.metadata_records import (
+    KRAFT_VERSION,
+    SUPPORTED_FEATURES,
+    encode_frame,
+    feature_problem,
+)
+from krammar.util.durable import create, make_folders, rename, sync, write_atomically, write_fully
+from krammar.util.regular_files import open_regular
 from krammar.wire.batches import (
     ControlRecord,
     ControlRecordType,
@@ -98,18 +105,26 @@ class MetadataLog:
 
     # Reading.
 
-    def read(self) -> Iterator[Codec]:
+    def read(self) -> Iterator[Placed]:
         """Read the newest complete snapshot and the segments after it. Unknown records are skipped.
 
         An incomplete batch at the end of the log, as a crash leaves it, is cut off.
 
+        Yields:
+            Each record, with its file and its offset.
+
         Raises:
             BrokerError: a file is unreadable or corrupt in another way.
         """
+        if self.directory.is_symlink():
+            raise BrokerError(
+                f"{self.directory} is a symbolic link to {os.path.realpath(self.directory)}, and a broker only writes to"
+                " folders inside of log.dirs: move the folder there, or set metadata.log.dir"
+            )
         start = 0
         for end, epoch, path in reversed(snapshots_of(self.directory)):
             batches = snapshot_batches(path)
-            if batches:
+            if batches is not None:
                 yield from self._messages(path, batches)
                 start = self.end_offset = end
                 self.epoch = epoch
@@ -126,13 +141,20 @@ class MetadataLog:
                 self.size += path.stat().st_size
                 continue  # the snapshot contains the whole segment
             is_last = index == len(segments) - 1
-            batches, self._segment_size = segment_batches(path, last=is_last, warn=self.warn)
-            self.size += self._segment_size
-            yield from self._messages(path, batches, start)
+            yield from self._segment_messages(path, start, last=is_last)
         if segments:
             self._segment = segments[-1][1]
 
-    def _messages(self, path: Path, batches: list[RecordBatch], start: int = 0) -> Iterator[Codec]:
+    def _segment_messages(self, path: Path, start: int, *, last: bool) -> Iterator[Placed]:
+        def counted() -> Iterator[RecordBatch]:
+            self._segment_size = yield from segment_batches(path, last=last, warn=self.warn)
+            self.size += self._segment_size
+
+        yield from self._messages(path, counted(), start)
+
+    def _messages(
+        self, path: Path, batches: Iterable[RecordBatch], start: int = 0
+    ) -> Iterator[Placed]:
         """Yield the known records from an offset on."""
         for batch in batches:
             if batch.next_offset <= start:
@@ -145,9 +167,9 @@ class MetadataLog:
                     continue
                 self.records += 1
                 if isinstance(content, ControlRecord):
-                    self._note_quorum(content)
+                    self._note_quorum(path, content)
                 elif not isinstance(content, int):
-                    yield content
+                    yield path, offset, content
                 elif content not in self.unknown:
                     self.unknown.add(content)
                     self.warn(
@@ -155,15 +177,18 @@ class MetadataLog:
                         f"the first one at offset {offset}"
                     )
 
-    def _note_quorum(self, control: ControlRecord) -> None:
+    def _note_quorum(self, path: Path, control: ControlRecord) -> None:
         if control.type not in _KRAFT:
             return
         known = self.kraft or {kind: message() for kind, message in _KRAFT.items()}
         try:
-            self.kraft = {**known, control.type: _KRAFT[control.type].decode(control.value or b"")}
+            message = _KRAFT[control.type].decode(control.value or b"")
+            if control.type == ControlRecordType.KRAFT_VERSION:
+                _check_kraft_version(message.k_raft_version)
+            self.kraft = {**known, control.type: message}
         except DecodeError as error:
             raise BrokerError(
-                f"{self.directory}: the control record at offset {control.offset} is corrupt: "
+                f"{path}: the control record at offset {control.offset} is invalid: "
                 f"{error}; restore the folder from a copy"
             ) from None
 
@@ -270,9 +295,10 @@ class MetadataLog:
             self._segment = self.directory / f"{self.end_offset:020}.log"
             self._segment_size = 0
             # Kafka's tools require these files; Kafka rebuilds them from the log.
-            self._segment.with_suffix(".index").touch()
-            self._segment.with_suffix(".timeindex").touch()
-        self._fd = os.open(self._segment, os.O_WRONLY | os.O_APPEND | os.O_CREAT, _OWNER_ONLY)
+            for suffix in (".index", ".timeindex"):
+                os.close(open_regular(self._segment.with_suffix(suffix), os.O_WRONLY | os.O_CREAT))
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        self._fd = open_regular(self._segment, flags, _OWNER_ONLY)
         if self.fsync:
             sync(self.directory)
 
@@ -287,7 +313,7 @@ class MetadataLog:
         path = self.directory / snapshot_name(self.end_offset, self.epoch)
         draft = path.with_suffix(_UNFINISHED)
         try:
-            fd = os.open(draft, os.O_WRONLY | os.O_TRUNC | os.O_CREAT, _OWNER_ONLY)
+            fd = create(draft, _OWNER_ONLY)
             try:
                 end = 0
                 for batch in self._snapshot_of(records, level):
@@ -332,6 +358,13 @@ class MetadataLog:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _check_kraft_version(level: int) -> None:
+    """Raise DecodeError for a version of KRaft that this broker does not know."""
+    problem = feature_problem(KRAFT_VERSION, level, SUPPORTED_FEATURES, "this broker")
+    if problem is not None:
+        raise DecodeError(f"Unsupported {KRAFT_VERSION} {level}: {problem}")
 
 
 def _control(kind: int, message: Any, now: int) -> ControlRecord:

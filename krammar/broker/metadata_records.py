@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -41,6 +41,12 @@ SUPPORTED_FEATURES = {
     METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_4_IV2),
     TRANSACTION_VERSION: (0, 2),
 }
+# Those of Kafka 4.4: a log can have levels of features that this broker does not act on.
+KAFKA_FEATURES = SUPPORTED_FEATURES | {
+    "eligible.leader.replicas.version": (0, 1),
+    "share.version": (0, 2),
+    "streams.version": (0, 1),
+}
 
 # (since level, version), the newest first. Other records are written at version 0.
 _VERSIONS: dict[str, tuple[tuple[int, int], ...]] = {
@@ -64,6 +70,22 @@ def _header(name: str, level: int) -> tuple[bytes, int]:
     version = next((version for since, version in versions if level >= since), 0)
     numbers = (FRAME_VERSION, _NUMBERS[name], version)
     return b"".join(map(encode_uvarint, numbers)), version
+
+
+def feature_problem(
+    name: str, level: int, features: Mapping[str, tuple[int, int]], who: str
+) -> str | None:
+    """Return why a cluster cannot have a level of a feature; None for a valid one.
+
+    Args:
+        features: the lowest and the highest level of each feature that ``who`` supports
+    """
+    if level < 0:
+        return "A feature version cannot be less than 0."
+    if name not in features:
+        return f"{who} does not support this feature."
+    low, high = features[name]
+    return None if low <= level <= high else f"{who} only supports versions {low}-{high}"
 
 
 def supported_features() -> list[RegisterBrokerRecord.BrokerFeature]:

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from kafka_wire import ErrorCode
 
-from krammar.broker.errors import ApiError
-
-MAX_LENGTH = 249
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+from krammar.broker.errors import ApiError, invalid_request
+from krammar.logfiles.names import METADATA_TOPIC, topic_problem
 
 
 def check_topic_name(name: str) -> None:
-    """Raise ApiError(INVALID_TOPIC_EXCEPTION) if no topic can have the name.
+    """Raise ApiError(INVALID_TOPIC_EXCEPTION) if no topic can have the name."""
+    problem = topic_problem(name)
+    if problem is not None:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
-    The limits follow from the names of partition folders.
-    """
-    if not name:
-        problem = "it is empty"
-    elif name in (".", ".."):
-        problem = f"'{name}' is reserved by the file system"
-    elif len(name) > MAX_LENGTH:
-        problem = f"it is longer than {MAX_LENGTH} characters"
-    elif not _LEGAL.fullmatch(name):
-        problem = f"'{name}' has characters other than ASCII letters, digits, '.', '_' and '-'"
-    else:
-        return
-    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+def check_new_topic(name: str) -> None:
+    """Raise ApiError if no topic can be created with the name; INVALID_REQUEST for that of the metadata log."""
+    if name == METADATA_TOPIC:
+        raise invalid_request(f"{METADATA_TOPIC} cannot be created.")
+    check_topic_name(name)
 
 
 def colliding(name: str, others: Iterable[str]) -> str | None:

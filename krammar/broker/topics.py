@@ -17,6 +17,7 @@ from krammar.broker.log.manager import LogManager
 from krammar.broker.nodes import Logs, Nodes
 from krammar.broker.slices import Steps, finish
 from krammar.broker.topic_names import colliding
+from krammar.logfiles.names import METADATA_TOPIC
 
 log = logging.getLogger("krammar.broker")
 
@@ -86,9 +87,12 @@ class Topics:
         if name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
             return self.ensure_internal(name)
         other = colliding(name, self._cluster.topics)
+        # As in Kafka, the response only says that the topic does not exist.
         if other is not None:
-            # As in Kafka, the response only says that the topic does not exist.
             log.warning("topic %s is not created: its name collides with %s", name, other)
+            return None
+        if name == METADATA_TOPIC:
+            log.warning("topic %s is not created: the name is reserved", name)
             return None
         yield from self.creating(name, self._config.num_partitions)
         return self._cluster.topics.get(name)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 from collections.abc import Callable, Iterator
 
 from krammar.inspect.items import Item, damage_item
@@ -25,7 +24,7 @@ from krammar.logfiles.names import (
     parse_partition,
 )
 from krammar.logfiles.segment import Segment
-from krammar.logfiles.snapshot import read_snapshot
+from krammar.logfiles.snapshot import read_snapshot_file
 
 _NAME = re.compile(r"([0-9]{20})(?:-[0-9]{10})?(\.[a-z]+)")
 
@@ -53,7 +52,6 @@ def inspect_path(path: str, *, records: bool = False) -> Iterator[Item]:
 
 def _inspect(path: str, records: bool) -> Iterator[Item]:
     if not os.path.isdir(path):
-        _check_regular(path)
         yield from _inspect_file(path, records)
         return
     found = False
@@ -62,20 +60,12 @@ def _inspect(path: str, records: bool) -> Iterator[Item]:
             match = _NAME.fullmatch(name)
             if match is not None and match[2] in _READERS:
                 found = True
-                _check_regular(os.path.join(folder, name))
                 yield from _inspect_file(os.path.join(folder, name), records)
     if not found:
         raise FilesError(
             f"{path} contains no file of a log, and no folder of a partition "
             f"(krammar can read {_ENDINGS} files)"
         )
-
-
-def _check_regular(path: str) -> None:
-    """Raise FilesError for a pipe or a device, which would never end. Raises OSError."""
-    mode = os.stat(path).st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise FilesError(f"{path} is a pipe or a device, not a file; copy its content to a file")
 
 
 def _partition_folders(path: str) -> list[str]:
@@ -150,8 +140,7 @@ def _transaction_index(path: str, base: int, records: bool) -> Iterator[Item]:
 
 
 def _snapshot(path: str, base: int, records: bool) -> Iterator[Item]:
-    with open(path, "rb") as file:
-        snapshot = read_snapshot(file.read())
+    snapshot = read_snapshot_file(path)
     for entry in snapshot.producer_entries:
         first = entry.current_txn_first_offset
         fields = {

@@ -7,10 +7,25 @@ from pathlib import Path
 from uuid import UUID
 
 from krammar.logfiles.damage import Damage, DamageError
-from krammar.logfiles.names import LEADER_EPOCHS, PARTITION_METADATA
+from krammar.logfiles.names import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    epoch_problem,
+    offset_problem,
+    partition_problem,
+    topic_problem,
+)
 from krammar.logfiles.uuids import parse_uuid
+from krammar.util.regular_files import read_small
 from krammar.wire.primitives import NULL_UUID
 
+# The sizes up to which files are read, in bytes: offsets of 200,000 partitions with the longest names, and the two lines
+# of a topic's id.
+LARGEST_CHECKPOINT = 64 << 20
+LARGEST_TOPIC_ID = 64 << 10
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_LONGEST_SHOWN = 300  # characters of a line in an error
 # Kafka also accepts newer versions, for downgrades.
 _TOPIC_ID = re.compile(r"version:\s+\+?[0-9]+\r?\ntopic_id:\s+(\S+)\s*(\n|$)")
 
@@ -25,7 +40,7 @@ def read_checkpoint(path: Path) -> list[list[str]]:
         DamageError: the file has another format.
     """
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = read_small(path, LARGEST_CHECKPOINT).decode("utf-8").splitlines()
     except FileNotFoundError:
         return []
     except UnicodeDecodeError:
@@ -43,8 +58,12 @@ def read_offsets(path: Path) -> dict[tuple[str, int], int]:
     offsets = {}
     for row in read_checkpoint(path):
         if len(row) != 3:
-            raise _damaged(f"not a topic, a partition and an offset: {' '.join(row)!r}")
-        offsets[row[0], _number(row[1])] = _number(row[2])
+            raise _damaged(f"not a topic, a partition and an offset: {_shown(row)}")
+        topic, partition, offset = row[0], _number(row[1]), _number(row[2])
+        problem = topic_problem(topic) or partition_problem(partition) or offset_problem(offset)
+        if problem is not None:
+            raise _damaged(f"{_shown(row)}: {problem}")
+        offsets[topic, partition] = offset
     return offsets
 
 
@@ -53,8 +72,12 @@ def read_leader_epochs(folder: Path) -> list[tuple[int, int]]:
     entries = []
     for row in read_checkpoint(folder / LEADER_EPOCHS):
         if len(row) != 2:
-            raise _damaged(f"not an epoch and an offset: {' '.join(row)!r}")
-        entries.append((_number(row[0]), _number(row[1])))
+            raise _damaged(f"not an epoch and an offset: {_shown(row)}")
+        epoch, start = _number(row[0]), _number(row[1])
+        problem = epoch_problem(epoch) or offset_problem(start)
+        if problem is not None:
+            raise _damaged(f"{_shown(row)}: {problem}")
+        entries.append((epoch, start))
     epochs = [epoch for epoch, _ in entries]
     starts = [start for _, start in entries]
     if sorted(set(epochs)) != epochs or sorted(starts) != starts:
@@ -70,7 +93,7 @@ def read_topic_id(folder: Path) -> UUID | None:
         DamageError: the file is invalid, for Kafka too.
     """
     try:
-        data = (folder / PARTITION_METADATA).read_bytes()
+        data = read_small(folder / PARTITION_METADATA, LARGEST_TOPIC_ID)
     except FileNotFoundError:
         return None
     found = _TOPIC_ID.match(data.decode("utf-8", "replace"))
@@ -86,10 +109,14 @@ def read_topic_id(folder: Path) -> UUID | None:
 
 
 def _number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise _damaged(f"not a number: {text!r}") from None
+    if _NUMBER.fullmatch(text) is None:
+        raise _damaged(f"not a number: {_shown([text])}")
+    return int(text)
+
+
+def _shown(row: list[str]) -> str:
+    """Return the words of a line for an error, shortened."""
+    return repr(" ".join(row)[:_LONGEST_SHOWN])
 
 
 def _damaged(text: str) -> DamageError:

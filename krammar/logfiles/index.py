@@ -20,8 +20,12 @@ from kafka_wire import AbortedTxn
 
 from krammar.logfiles.damage import Damage, DamageError
 from krammar.util.durable import write_from
+from krammar.util.regular_files import read_small
 
 INT32_MAX = 0x7FFFFFFF
+# The size up to which an index is read, in bytes. With the default interval, that of a full segment has 4 MiB. Kafka's
+# `segment.index.bytes`, to which it extends the file of an active segment, is 10 MiB by default.
+LARGEST_INDEX = 256 << 20
 
 
 class IndexFile:
@@ -55,8 +59,7 @@ class IndexFile:
             OSError: the file cannot be read.
             DamageError: Kafka would not have written the content. The index is empty then.
         """
-        with open(self.path, "rb", buffering=0) as file:
-            data = file.readall() or b""
+        data = read_small(self.path, LARGEST_INDEX)
         size = self.entry.size
         if rest := len(data) % size:
             text = f"the size of {len(data)} bytes is not a multiple of {size}"
@@ -198,22 +201,23 @@ class TransactionIndex(IndexFile):
             super().read()
 
     def load(self, data: bytes) -> None:
-        entries = [
-            AbortedTxn(
-                version=version,
-                producer_id=producer,
-                first_offset=first,
-                last_offset=last,
-                last_stable_offset=stable,
-            )
-            for version, producer, first, last, stable in self.entry.iter_unpack(data)
-        ]
+        entries = []
         before = -1
-        for at, entry in enumerate(entries):
-            if entry.version != 0 or not before < entry.last_offset >= entry.first_offset >= 0:
+        for at, fields in enumerate(self.entry.iter_unpack(data)):
+            version, producer, first, last, stable = fields
+            if version != 0 or not before < last >= first >= 0:
                 text = f"the entries do not ascend at entry {at}"
                 raise DamageError(self.damage, text, at * self.entry.size)
-            before = entry.last_offset
+            before = last
+            entries.append(
+                AbortedTxn(
+                    version=version,
+                    producer_id=producer,
+                    first_offset=first,
+                    last_offset=last,
+                    last_stable_offset=stable,
+                )
+            )
         self.entries = entries
 
     def _encoded(self, begin: int) -> Iterable[bytes]:

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import kafka_wire
 
 from krammar.logfiles.metadata_frame import decode_frame
+from krammar.logfiles.names import METADATA_TOPIC
 from krammar.wire.errors import DecodeError
 from krammar.wire.message import Codec
-
-CLUSTER_METADATA = "__cluster_metadata"
 
 # The kinds of records by topic. Their classes are these names with the suffixes Key and Value.
 KINDS: dict[str, tuple[str, ...]] = {
@@ -63,7 +62,7 @@ class Decoded(NamedTuple):
 
 def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Decoded | None:
     """Decode a record. None if the topic or the kind is unknown. Raises WireError."""
-    if topic == CLUSTER_METADATA:
+    if topic == METADATA_TOPIC:
         message = decode_frame(value or b"")
         return None if isinstance(message, int) else Decoded(type(message).__name__, None, message)
     kinds = KINDS.get(topic)

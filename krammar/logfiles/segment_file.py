@@ -10,6 +10,7 @@ from krammar.logfiles.damage import Damage, DamageError, raise_damage
 from krammar.logfiles.index import INT32_MAX
 from krammar.logfiles.names import DELETED, LOG, stem
 from krammar.util.closing import Closing
+from krammar.util.regular_files import open_regular
 from krammar.wire.batches import BatchHeader, RecordBatch, crc32c, read_batches
 from krammar.wire.batches.header import (
     CRC_COVERS_FROM,
@@ -79,10 +80,10 @@ class SegmentFile(Closing):
 
     def _open(self) -> int:
         try:
-            return os.open(self.path, os.O_RDONLY)
+            return open_regular(self.path)
         except FileNotFoundError:
             # Retention and compaction rename a file before they remove it, a minute later.
-            return os.open(self.path + DELETED, os.O_RDONLY)
+            return open_regular(self.path + DELETED)
 
     def close(self) -> None:
         if self._fd >= 0:

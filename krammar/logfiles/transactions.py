@@ -12,7 +12,6 @@ import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from kafka_wire import AbortedTxn
@@ -22,7 +21,7 @@ from krammar.logfiles.index import TransactionIndex
 from krammar.logfiles.names import DELETED, SNAPSHOT, TRANSACTION_INDEX, snapshot_offsets, stem
 from krammar.logfiles.partition import Partition
 from krammar.logfiles.segment import Segment
-from krammar.logfiles.snapshot import read_snapshot
+from krammar.logfiles.snapshot import read_snapshot_file
 from krammar.wire.batches import BatchHeader, ControlRecordType, RecordBatch
 
 _log = logging.getLogger(__name__)
@@ -108,7 +107,7 @@ def _newest_snapshot(log: Partition, latest: int) -> tuple[int, dict[int, int]]:
         if not log.earliest <= offset <= latest:
             continue
         try:
-            snapshot = read_snapshot(Path(log.folder.path, stem(offset) + SNAPSHOT).read_bytes())
+            snapshot = read_snapshot_file(f"{log.folder.path}/{stem(offset)}{SNAPSHOT}")
         except (OSError, DamageError):
             continue
         return offset, {

@@ -12,7 +12,7 @@ from krammar.auth.jaas import PLAIN_MODULE
 from krammar.broker import ConfigError
 from krammar.broker.config.tables import BROKER_CONFIGS
 from krammar.broker.errors import ApiError
-from krammar.broker.topic_names import check_topic_name, colliding
+from krammar.broker.topic_names import check_new_topic, colliding
 from krammar.proxy.interface import Filter
 from krammar.util.diagnostics import did_you_mean
 
@@ -127,7 +127,7 @@ def _topics(topics: Any) -> dict[str, int | None]:
         if not isinstance(name, str):
             raise ConfigError("topics", str(name), "is not the name of a topic")
         try:
-            check_topic_name(name)
+            check_new_topic(name)
         except ApiError as error:
             raise ConfigError("topics", None, str(error.message)) from None
         if other := colliding(name, wanted):

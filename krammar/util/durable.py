@@ -13,9 +13,8 @@ import os
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
-StrPath = Path | str
+from krammar.util.regular_files import NO_WAIT, StrPath, open_regular
 
 # Some network file systems cannot force a folder to the disk.
 _UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP)
@@ -29,7 +28,7 @@ def sync(path: StrPath) -> None:
     """Force a file's content, or the names in a folder, to the disk. Raises OSError."""
     if os.name == "nt" and os.path.isdir(path):
         return  # Windows opens no folders, and stores names by itself
-    fd = os.open(path, os.O_RDONLY)
+    fd = os.open(path, os.O_RDONLY | NO_WAIT)
     try:
         os.fsync(fd)
     except OSError as error:
@@ -83,8 +82,8 @@ def write_fully(fd: int, data: bytes | bytearray | memoryview, position: int) ->
 
 
 def write_from(path: StrPath, position: int, data: bytes) -> None:
-    """Replace the content of a file from ``position`` on, or create the file. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    """Replace the content of a regular file from ``position`` on, or create the file. Raises OSError."""
+    fd = open_regular(path, os.O_WRONLY | os.O_CREAT)
     try:
         os.ftruncate(fd, position)
         write_fully(fd, data, position)
@@ -121,7 +120,7 @@ def write_atomically(
     path = os.fspath(path)
     temporary = f"{path}.tmp"
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        fd = create(temporary, mode)
         try:
             write_fully(fd, data, 0)
             if durable:
@@ -137,6 +136,19 @@ def write_atomically(
         raise
     if durable:
         sync(_folder_of(path))
+
+
+def create(path: StrPath, mode: int = 0o644) -> int:
+    """Create a file, and open it for writing. Returns the file descriptor. Raises OSError.
+
+    What a crash has left under this name is removed first. That can also be a link or a pipe of a stranger.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        return os.open(path, flags, mode)
+    except FileExistsError:
+        os.unlink(path)
+        return os.open(path, flags, mode)
 
 
 def rename(source: StrPath, target: StrPath, *, durable: bool = True) -> None:

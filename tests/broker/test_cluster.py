@@ -72,6 +72,14 @@ from tests.broker.support import new_topic
 
 TOPIC = 2
 NOW = 1_700_000_000_000
+ALICE = UserScramCredentialRecord(
+    name="alice",
+    mechanism=1,
+    salt=b"salt",
+    stored_key=b"k" * 32,
+    server_key=b"k" * 32,
+    iterations=4096,
+)
 ORDERS = UUID("00000000-0000-4000-8000-000000000001")
 PAYMENTS = UUID("00000000-0000-4000-8000-000000000002")
 
@@ -218,7 +226,7 @@ def test_everything_is_there_again_after_reopening(folder: Folder) -> None:
     cluster.set_configs(TOPIC, "orders", {"cleanup.policy": "compact", "retention.ms": None})
     cluster.set_configs(4, "", {"log.retention.ms": "5"})
     first_ids = cluster.allocate_producer_ids(1000)
-    cluster.append([UserScramCredentialRecord(name="alice", mechanism=1, salt=b"salt")])
+    cluster.append([ALICE])
 
     again = folder.reopen()
 
@@ -552,8 +560,9 @@ def test_segments_that_a_snapshot_covers_are_not_read(folder: Folder) -> None:
     topic = frame(TopicRecord(name="t", topic_id=ORDERS))
     folder.write(b"nothing that could be read")
     folder.write(snapshot(topic), name=f"{30:020}-{1:010}.checkpoint")
-    folder.write(batch(20, *[frame(NoOpRecord())] * 10, topic), name=f"{20:020}.log")
-    assert list(folder.open().topics) == ["t"]
+    other = frame(TopicRecord(name="u", topic_id=PAYMENTS))
+    folder.write(batch(20, *[frame(NoOpRecord())] * 10, other), name=f"{20:020}.log")
+    assert list(folder.open().topics) == ["t", "u"]
 
 
 def test_snapshot_alone(folder: Folder) -> None:
@@ -579,7 +588,7 @@ def test_folder_that_kafka_has_formatted_but_not_started(folder: Folder, name: s
     values = (
         frame(FeatureLevelRecord(name="metadata.version", feature_level=33)),
         frame(FeatureLevelRecord(name="group.version", feature_level=1)),
-        frame(UserScramCredentialRecord(name="alice", mechanism=1)),
+        frame(ALICE),
     )
     folder.log.mkdir()
     (folder.path / name).write_bytes(snapshot(*values))
@@ -718,7 +727,14 @@ def fill(cluster: ClusterMetadata) -> None:
     entity = [ClientQuotaRecord.EntityData(entity_type="user", entity_name=None)]
     cluster.append(
         [
-            UserScramCredentialRecord(name="alice", mechanism=2, salt=b"s", iterations=4096),
+            UserScramCredentialRecord(
+                name="alice",
+                mechanism=2,
+                salt=b"s",
+                stored_key=b"k" * 64,
+                server_key=b"k" * 64,
+                iterations=4096,
+            ),
             ClientQuotaRecord(entity=entity, key="producer_byte_rate", value=5.0),
             ClientQuotaRecord(entity=entity, key="consumer_byte_rate", value=5.0),
             ClientQuotaRecord(entity=entity, key="consumer_byte_rate", remove=True),

@@ -141,8 +141,8 @@ class BrokerConfig(BrokerSettings):
 
         Args:
             overrides: the topic's settings, as text
-            check: raise ConfigError for invalid overrides. Without it, unknown keys and values of the wrong type
-                are ignored, and values out of range are used: another version may have written them.
+            check: raise ConfigError for invalid overrides. Without it, they are ignored: another version may have
+                written them.
         """
         if check:
             check_topic(self.topics, overrides)

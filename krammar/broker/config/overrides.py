@@ -61,10 +61,10 @@ class Overridable:
         }
 
     def value(self, name: str, overrides: Mapping[str, str]) -> Any:
-        """Return the effective value of a setting; overrides that cannot be converted are ignored."""
+        """Return the effective value of a setting. An invalid override is ignored: another version may have allowed it."""
         if name in overrides:
             try:
-                return self.definitions[name].convert(overrides[name])
+                return self.definitions[name].parse(overrides[name])
             except ConfigError:
                 pass
         return self._defaults[name]

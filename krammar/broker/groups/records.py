@@ -16,6 +16,7 @@ from kafka_wire import (
     GroupMetadataValue,
 )
 
+from krammar.broker.groups.assignors import ASSIGNORS
 from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import GroupState
@@ -234,6 +235,8 @@ def _read_member(
         pattern=value.subscribed_topic_regex or "",
         **{name: getattr(value, field) for name, field in _FIELDS.items()},
     )
+    if member.assignor not in ASSIGNORS:
+        member.assignor = None  # Kafka can have others, by the names of their classes
     classic = value.classic_member_metadata
     if classic is not None:
         member.session_timeout = classic.session_timeout_ms

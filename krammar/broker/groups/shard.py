@@ -12,8 +12,10 @@ from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import GroupState
 from krammar.broker.groups.host import AnyGroup
 from krammar.broker.groups.offsets import CommittedOffset, Offsets, offset_record, read_offset
+from krammar.broker.groups.record_checks import check_record
 from krammar.broker.slices import Steps, finish
 from krammar.logfiles.internal_topics import decode_record
+from krammar.util.few_warnings import FewWarnings
 from krammar.wire.batches import ControlRecordType, Record
 from krammar.wire.batches.header import HEADER_SIZE
 from krammar.wire.errors import WireError
@@ -34,7 +36,7 @@ class Shard:
     def __init__(self, log: PartitionLog, warn: Callable[[str], None]) -> None:
         """Load the groups and offsets from a log.
 
-        Records of other kinds, such as share groups, are ignored. Corrupt records are skipped.
+        Records of other kinds, such as share groups, are ignored. Corrupt and invalid records are skipped.
 
         Args:
             log: the log of the partition
@@ -44,6 +46,7 @@ class Shard:
         self.groups: dict[str, AnyGroup] = {}
         self.offsets = Offsets()
         stored: dict[str, dict[records.RecordKey, Any]] = {}
+        few = FewWarnings(warn)
         for batch in log.batches():
             if batch.is_control:
                 for control in batch.control_records():
@@ -55,8 +58,11 @@ class Shard:
             for record in batch:
                 try:
                     self._replay(record, producer_id, stored)
-                except WireError as error:
-                    warn(f"{log.path.name}: offset {record.offset}: {error}")
+                except (WireError, ValueError) as error:
+                    few(
+                        f"{log.file_of(record.offset)}: the record at offset {record.offset} is skipped: {error}"
+                    )
+        few.end(log.path)
         for group_id, values in stored.items():
             if values:
                 self.groups[group_id] = records.read_group(group_id, values)
@@ -72,6 +78,8 @@ class Shard:
             return
         key: Any = decoded.key
         value: Any = decoded.value
+        if value is not None:
+            check_record(decoded.kind, key, value)
         if decoded.kind in ("OffsetCommit", "LegacyOffsetCommit"):
             where = (key.topic, key.partition)
             if value is None:

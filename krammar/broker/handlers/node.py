@@ -14,7 +14,12 @@ from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
-from krammar.broker.metadata_records import KRAFT_VERSION, METADATA_VERSION, SUPPORTED_FEATURES
+from krammar.broker.metadata_records import (
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    SUPPORTED_FEATURES,
+    feature_problem,
+)
 from krammar.broker.nodes import Logs, Nodes
 from krammar.broker.session import Session
 from krammar.broker.slices import Steps, one_by_one
@@ -228,16 +233,11 @@ class NodeHandlers:
         name, level, kind = update.feature, update.max_version_level, update.upgrade_type
         current = self.cluster.features.get(name, 0)
         node = f"Local controller {self.cluster.node_id}"
-        low, high = SUPPORTED_FEATURES.get(name, (0, 0))
-        reason = None
+        reason = feature_problem(name, level, SUPPORTED_FEATURES, node)
         if not kw.FeatureUpdateType.UPGRADE <= kind <= kw.FeatureUpdateType.UNSAFE_DOWNGRADE:
             reason = "The controller does not support the given upgrade type."
-        elif level < 0:
-            reason = "A feature version cannot be less than 0."
-        elif name not in SUPPORTED_FEATURES:
-            reason = f"{node} does not support this feature."
-        elif not low <= level <= high:
-            reason = f"{node} only supports versions {low}-{high}"
+        elif reason is not None:
+            pass
         elif level < current and kind == kw.FeatureUpdateType.UPGRADE:
             reason = (
                 "Can't downgrade the version of this feature without setting the upgrade type to "

@@ -9,9 +9,9 @@ from itertools import islice
 import kafka_wire as kw
 
 from krammar.auth import scram_server
-from krammar.auth.scram import MIN_ITERATIONS
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.errors import ApiError, errors_in
+from krammar.broker.security.credentials import check_iterations, mechanism_of
 from krammar.broker.security.users import record_of
 from krammar.broker.session import Session
 from krammar.broker.slices import Steps
@@ -129,11 +129,7 @@ class SecurityHandlers:
     def _record(self, change: Change) -> Record:
         """Return the record of a change. Raises ApiError."""
         name = change.name
-        if not name:
-            raise ApiError(kw.ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
-        mechanism = scram_server.BY_NUMBER.get(change.mechanism)
-        if mechanism is None:
-            raise ApiError(kw.ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+        mechanism = mechanism_of(name, change.mechanism)
         if isinstance(change, kw.AlterUserScramCredentialsRequest.ScramCredentialDeletion):
             if (change.mechanism, name) not in self.cluster.scram:
                 raise ApiError(
@@ -142,10 +138,7 @@ class SecurityHandlers:
                 )
             return kw.RemoveUserScramCredentialRecord(name=name, mechanism=change.mechanism)
         iterations = change.iterations
-        if iterations < MIN_ITERATIONS:
-            raise ApiError(kw.ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
-        if iterations > scram_server.MAX_ITERATIONS:
-            raise ApiError(kw.ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+        check_iterations(iterations)
         credential = scram_server.credential_of(
             mechanism, change.salted_password, change.salt, iterations
         )

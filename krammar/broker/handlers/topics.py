@@ -11,7 +11,7 @@ from uuid import UUID
 
 import kafka_wire as kw
 
-from krammar.broker.assignments import check_amount, check_replicas, new_replicas
+from krammar.broker.assignments import check_amount, new_replicas
 from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata
 from krammar.broker.config import BrokerConfig, ConfigError
 from krammar.broker.config.describe import describe_overrides
@@ -19,13 +19,13 @@ from krammar.broker.config.overrides import check_topic
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.meta_properties import random_uuid
 from krammar.broker.nodes import Logs, Nodes
+from krammar.broker.replicas import check_replicas
 from krammar.broker.session import Session
 from krammar.broker.slices import Steps, one_by_one
-from krammar.broker.topic_names import check_topic_name, colliding
+from krammar.broker.topic_names import check_new_topic, colliding
 from krammar.broker.topics import Topics
 from krammar.wire.primitives import NULL_UUID
 
-METADATA_TOPIC = "__cluster_metadata"
 Listed = tuple[str | None, UUID]  # how a request lists a topic to delete: by name or by id
 
 R = TypeVar(
@@ -67,9 +67,7 @@ class TopicHandlers:
         """Create a topic in steps, and describe it in ``result``. Raises ApiError."""
         name = topic.name
         cluster, config = self.cluster, self.config
-        if name == METADATA_TOPIC:
-            raise ApiError(kw.ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} cannot be created.")
-        check_topic_name(name)
+        check_new_topic(name)
         if name in cluster.topics:
             raise ApiError(kw.ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         other = colliding(name, before)

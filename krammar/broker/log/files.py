@@ -15,6 +15,7 @@ from kafka_wire import ErrorCode
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.logfiles.names import LOCK
 from krammar.util.durable import write_atomically
+from krammar.util.regular_files import open_regular
 
 _FULL = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
@@ -55,7 +56,7 @@ def lock(path: Path) -> int:
     Returns a file descriptor; closing it releases the lock. Raises BlockingIOError if another process has the lock,
     and OSError if the file cannot be created.
     """
-    fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    fd = open_regular(path / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Kafka locks the file with this call.
@@ -73,9 +74,9 @@ def write_checkpoint(path: Path, rows: Sequence[Sequence[object]], *, durable: b
 
 
 def remove(paths: Iterable[str]) -> None:
-    """Remove files and folders, and ignore errors."""
+    """Remove files and folders, and ignore errors. A symbolic link is removed, and what it points to stays."""
     for path in paths:
-        if os.path.isdir(path):
+        if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path, ignore_errors=True)
         else:
             with contextlib.suppress(OSError):

@@ -25,8 +25,10 @@ from krammar.logfiles.names import (
 )
 from krammar.util.boot import UNKNOWN_BOOT, current_boot
 from krammar.util.durable import make_folders, unlink, write_atomically
+from krammar.util.regular_files import read_small
 
 _CHECKPOINTS = RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS  # written after flushes
+LARGEST_RUNNING = 64 << 10  # bytes
 _MARKED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
 
 
@@ -76,6 +78,9 @@ class LogFolder:
             raise StorageError(
                 f"log folder {path}: {error.filename or ''}: {error.strerror}"
             ) from None
+        except StorageError:
+            self.unlock()
+            raise
 
     def _read_running(self) -> tuple[str, str] | None:
         """Return the boot id and the ``fsync`` setting of the last run. Raises OSError.
@@ -83,8 +88,8 @@ class LogFolder:
         None without a valid file: the folder is new, or another broker has written it.
         """
         try:
-            running = json.loads((self.path / RUNNING).read_bytes())
-            return running["boot"], running["fsync"]
+            running = json.loads(read_small(self.path / RUNNING, LARGEST_RUNNING))
+            return str(running["boot"]), str(running["fsync"])
         except (FileNotFoundError, ValueError, LookupError, TypeError):
             return None
 
@@ -134,11 +139,20 @@ class LogFolder:
         return offsets
 
     def _find_partitions(self) -> dict[tuple[str, int], Path]:
-        """Return the folders of partitions. Folders of deleted partitions become ``leftovers``."""
+        """Return the folders of partitions. Folders of deleted partitions become ``leftovers``.
+
+        Raises OSError, and StorageError for a symbolic link: its target would be written, and its files deleted.
+        """
         found = {}
         with os.scandir(self.path) as entries:
-            folders = [entry.name for entry in entries if entry.is_dir()]
-        for name in folders:
+            folders = [(entry.name, entry.is_symlink()) for entry in entries if entry.is_dir()]
+        for name, is_link in folders:
+            if is_link and parse_partition(name):
+                path = self.path / name
+                raise StorageError(
+                    f"{path} is a symbolic link to {os.path.realpath(path)}, and a broker only writes to folders inside"
+                    " of log.dirs: move the folder there, or mount it there"
+                )
             if name.endswith(DELETE_SUFFIX) and _MARKED.fullmatch(name):
                 self.leftovers.append(os.fspath(self.path / name))
             elif _MARKED.fullmatch(name):

@@ -29,6 +29,7 @@ from krammar.logfiles.names import (
     snapshot_offsets,
     stem,
 )
+from krammar.logfiles.snapshot import read_snapshot_file
 from krammar.util.durable import sync, write_again, write_from
 from krammar.wire.batches import BatchHeader
 from krammar.wire.errors import WireError
@@ -248,7 +249,7 @@ class Loaded:
             elif start < 0 and offset <= usable:
                 try:
                     expired_ms = environment.now_ms() - environment.producer_expiry_ms
-                    self.producers.load(snapshot.read_bytes(), expired_ms)
+                    self.producers.load(read_snapshot_file(snapshot), expired_ms)
                 except (OSError, DamageError) as error:
                     environment.warn(f"{snapshot}: {error}; the snapshot is skipped")
                     snapshot.unlink(missing_ok=True)

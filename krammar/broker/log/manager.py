@@ -30,6 +30,7 @@ from krammar.logfiles.names import (
     RECOVERY_POINTS,
     RUNNING,
     STRAY_SUFFIX,
+    partition_folder,
 )
 from krammar.logfiles.uuids import format_uuid
 from krammar.util.durable import write_atomically
@@ -114,7 +115,11 @@ class LogManager:
         self._set_aside(key)  # of a deleted topic with this name
         known_in = (each for each in self.folders if key in each.partitions)
         folder = next(known_in, None) or min(self.folders, key=lambda each: len(each.partitions))
-        path = folder.path / f"{topic}-{partition}"
+        try:
+            # The only place where names and numbers of the metadata log become a path.
+            path = folder.path / partition_folder(topic, partition)
+        except ValueError as error:
+            raise StorageError(f"no folder in {folder.path} can be created: {error}") from None
         known = key in folder.partitions
         try:
             if known:

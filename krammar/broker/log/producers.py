@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kafka_wire import AbortedTxn, ErrorCode, ProducerSnapshot
 
 from krammar.broker.errors import ApiError
-from krammar.logfiles.snapshot import CRC_AT, CRC_COVERS_FROM, read_snapshot
+from krammar.logfiles.snapshot import CRC_AT, CRC_COVERS_FROM
 from krammar.wire.batches import BatchHeader, ControlRecord, ControlRecordType, crc32c
 from krammar.wire.batches.control import END_OF_TRANSACTION
 
@@ -228,12 +228,8 @@ class Producers:
             entries.append(entry)
         return entries
 
-    def load(self, data: bytes, expired_ms: int) -> None:
-        """Replace the state by the content of a ``.snapshot`` file.
-
-        Producers that were idle since ``expired_ms`` are left out. Raises DamageError; the state is unchanged then.
-        """
-        snapshot = read_snapshot(data)
+    def load(self, snapshot: ProducerSnapshot, expired_ms: int) -> None:
+        """Replace the state by a snapshot. Producers that were idle since ``expired_ms`` are left out."""
         self.by_id = {}
         opened = []
         for entry in snapshot.producer_entries:

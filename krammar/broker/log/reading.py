@@ -67,6 +67,10 @@ class ReadableLog:
     def active(self) -> LogSegment:
         return self.segments[-1]
 
+    def file_of(self, offset: int) -> str:
+        """Return the path of the segment that contains an offset, for errors."""
+        return self.segments[segment_of(self.segments, offset)].path
+
     @property
     def last_stable_offset(self) -> int:
         """The first offset of the earliest open transaction; the end offset without one."""

@@ -16,6 +16,7 @@ from krammar.logfiles.index import INT32_MAX, OffsetIndex, TimeIndex, Transactio
 from krammar.logfiles.names import DELETED, INDEX, LOG, SEGMENT_FILES, TIME_INDEX, TRANSACTION_INDEX
 from krammar.logfiles.segment import Segment
 from krammar.util.durable import write_from, write_fully
+from krammar.util.regular_files import open_regular
 from krammar.wire.batches import BatchHeader, RecordBatch, read_batches
 
 # The size of a single write. For larger ones the kernel uses larger pages, which it must find first: in a
@@ -60,7 +61,7 @@ class LogSegment(Segment):
         """Open the file. Raises OSError, also if connections would have too few files left."""
         if (most := most_logs()) is not None and len(_OPEN) >= most:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), self.path)
-        fd = os.open(self.path, os.O_RDWR)
+        fd = open_regular(self.path, os.O_RDWR)
         _OPEN.add(fd)
         return fd
 

@@ -19,6 +19,7 @@ from krammar.broker.config.definitions import ConfigError
 from krammar.broker.errors import BrokerError
 from krammar.util.durable import write_atomically
 from krammar.util.extras import MissingExtra
+from krammar.util.regular_files import read_small
 
 if TYPE_CHECKING:
     from kafka_wire import UserScramCredentialRecord
@@ -93,7 +94,7 @@ def read_decoy_key(folder: Path) -> bytes:
     path = folder / DECOY_KEY
     try:
         with contextlib.suppress(FileNotFoundError):
-            key = path.read_bytes()
+            key = read_small(path, KEY_SIZE)
             if len(key) == KEY_SIZE:
                 return key
         key = secrets.token_bytes(KEY_SIZE)

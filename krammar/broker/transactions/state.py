@@ -37,6 +37,8 @@ _BEFORE = {
     TransactionState.COMPLETE_COMMIT: {TransactionState.PREPARE_COMMIT},
     TransactionState.COMPLETE_ABORT: {TransactionState.PREPARE_ABORT},
 }
+# The states that a log can contain.
+STATES = frozenset(_BEFORE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from kafka_wire import ErrorCode, TransactionLogKey, TransactionLogValue, TransactionState
@@ -11,10 +12,18 @@ from krammar.broker.cluster import TRANSACTIONS_TOPIC, ClusterMetadata
 from krammar.broker.errors import ApiError
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.manager import LogManager
-from krammar.broker.metadata_records import TRANSACTION_VERSION
+from krammar.broker.metadata_records import SUPPORTED_FEATURES, TRANSACTION_VERSION, feature_problem
 from krammar.broker.topics import Topics
-from krammar.broker.transactions.state import TopicPartition, Transaction
+from krammar.broker.transactions.state import (
+    NO_EPOCH,
+    NO_ID,
+    STATES,
+    TopicPartition,
+    Transaction,
+)
 from krammar.logfiles.internal_topics import decode_record
+from krammar.logfiles.names import MAX_OFFSET, partition_problem, topic_problem
+from krammar.util.few_warnings import FewWarnings
 from krammar.wire.batches import Record
 from krammar.wire.errors import DecodeError, WireError
 
@@ -35,6 +44,17 @@ _MORE_FIELDS = {
     "previous_producer_id": "previous_id",
     "next_producer_id": "next_id",
     "client_transaction_version": "client_version",
+}
+
+# The lowest values of numbers in a record; -1 for none.
+_LEAST = {
+    "producer_id": 0,
+    "previous_producer_id": NO_ID,
+    "next_producer_id": NO_ID,
+    "producer_epoch": NO_EPOCH,
+    "transaction_timeout_ms": 0,
+    "transaction_last_update_timestamp_ms": -1,
+    "transaction_start_timestamp_ms": -1,
 }
 
 
@@ -78,7 +98,7 @@ def read_record(record: Record) -> tuple[str, Transaction | None] | None:
         The transactional id and its state, or None for a tombstone. None for records of unknown kinds.
 
     Raises:
-        DecodeError, ValueError: the record is corrupt.
+        DecodeError, ValueError: the record is corrupt or invalid.
     """
     decoded = decode_record(TRANSACTIONS_TOPIC, record.key, record.value)
     if decoded is None:
@@ -87,6 +107,7 @@ def read_record(record: Record) -> tuple[str, Transaction | None] | None:
     value: Any = decoded.value
     if value is None:
         return key.transactional_id, None
+    check_state(key.transactional_id, value)
     value.transaction_status = TransactionState(value.transaction_status)
     fields = {own: getattr(value, field) for field, own in _MORE_FIELDS.items()}
     partitions = frozenset(
@@ -95,6 +116,27 @@ def read_record(record: Record) -> tuple[str, Transaction | None] | None:
         for partition in topic.partition_ids
     )
     return key.transactional_id, Transaction(partitions=partitions, **fields)
+
+
+def check_state(transactional_id: str, value: TransactionLogValue) -> None:
+    """Check a record before it takes effect: no request could have led to other values. Raises ValueError."""
+    if not transactional_id:
+        raise ValueError("transactional_id: it is empty")
+    if value.transaction_status not in STATES:
+        raise ValueError(f"transaction_status: {int(value.transaction_status)} is unknown")
+    level = value.client_transaction_version
+    features = SUPPORTED_FEATURES
+    if problem := feature_problem(TRANSACTION_VERSION, level, features, "this broker"):
+        raise ValueError(f"client_transaction_version: {level}: {problem}")
+    for name, least in _LEAST.items():
+        number = getattr(value, name)
+        if not least <= number <= MAX_OFFSET:
+            raise ValueError(f"{name}: {number} is not a number from {least} to {MAX_OFFSET}")
+    for topic in value.transaction_partitions or ():
+        if problem := topic_problem(topic.topic):
+            raise ValueError(f"transaction_partitions: topic: {problem}")
+        for problem in filter(None, map(partition_problem, topic.partition_ids)):
+            raise ValueError(f"transaction_partitions: partition_ids: {problem}")
 
 
 class StateStore(dict[str, Transaction]):
@@ -185,20 +227,23 @@ class StateStore(dict[str, Transaction]):
             if not partition.offline and partition.end_offset == partition.log_start_offset:
                 continue
             where = f"{partition.topic}-{partition.partition}"
+            warn = FewWarnings(log.warning)
             try:
                 for batch in partition.batches():
                     for record in () if batch.is_control else batch:
-                        self._load(record, where)
+                        self._load(record, partition, warn)
             except (ApiError, DecodeError) as error:
                 unread += 1
                 log.error("%s: the states after this error are lost: %s", where, error)
+            warn.end(partition.path)
         return topic is not None and not unread
 
-    def _load(self, record: Record, where: str) -> None:
+    def _load(self, record: Record, partition: PartitionLog, warn: Callable[[str], None]) -> None:
         try:
             known = read_record(record)
         except (WireError, ValueError) as error:
-            log.warning("%s, offset %d: the record is skipped: %s", where, record.offset, error)
+            path = partition.file_of(record.offset)
+            warn(f"{path}: the record at offset {record.offset} is skipped: {error}")
             return
         if known is None:
             return

@@ -148,5 +148,5 @@ def test_settings_of_another_version_do_not_keep_a_topic_from_opening() -> None:
         {"message.format.version": "3.0", "segment.bytes": "1000", "retention.ms": "soon"},
         check=False,
     )
-    assert log.segment_bytes == 1000
+    assert log.segment_bytes == 1 << 30
     assert log.retention_ms == 168 * 3600_000

@@ -1,0 +1,218 @@
+"""A folder whose records have hostile values: a clear refusal or a working server, whatever the field and the value.
+
+``hostile_records`` builds the records from the definitions. `make test` runs a part of them, and `make test-sweeps` all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import kafka_wire as kw
+import pytest
+
+from krammar.broker import Broker
+from krammar.broker.errors import BrokerError
+from krammar.broker.metadata_records import KAFKA_FEATURES, encode_frame
+from krammar.logfiles.internal_topics import KINDS
+from krammar.logfiles.metadata_frame import TYPES
+from krammar.logfiles.names import METADATA_TOPIC
+from krammar.wire.batches import Record
+from krammar.wire.message import Codec
+from tests.broker.hostile_folders import SETTINGS, Outcome, append, examine, fill, listing
+from tests.broker.hostile_records import NEW, Case, internal_cases, metadata_cases
+from tests.broker.support import RawClient
+
+NOWHERE = Path(tempfile.gettempdir(), f"krammar-outside-{os.getpid()}")
+CASES = list(metadata_cases(NOWHERE))
+# Cases per test, and the part of them that `make test` runs.
+PER_TEST, SHARE = 40, 24
+OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+
+
+@pytest.fixture(scope="session")
+def ordinary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An ordinary folder, for copies."""
+    data = tmp_path_factory.mktemp("ordinary") / "data"
+    fill(data)
+    return data
+
+
+Copy = Callable[[], Path]
+
+
+@pytest.fixture
+def fresh(ordinary: Path, tmp_path: Path) -> Copy:
+    """Return a new copy of the ordinary folder, alone in its parent."""
+
+    def copy() -> Path:
+        home = tmp_path / "home"
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.copytree(ordinary, home / "data")
+        return home / "data"
+
+    return copy
+
+
+def run(case: Case, data: Path) -> Outcome:
+    path = append(data, case)
+    outcome = examine(data)
+    assert outcome.problems == [], case.name
+    assert not list(NOWHERE.parent.glob(f"{NOWHERE.name}*")), case.name
+    for text in outcome.refusals.values():
+        assert str(data) in text, (case.name, path)
+    return outcome
+
+
+def test_an_ordinary_folder_is_served(fresh: Copy) -> None:
+    data = fresh()
+    outcome = examine(data)
+    assert outcome == Outcome(lines=outcome.lines)
+
+
+def test_all_records_of_the_definitions_have_cases() -> None:
+    names = {case.name.partition(".")[0] for case in CASES}
+    # A NoOpRecord and the end of a transaction have no fields.
+    assert set(TYPES.values()) - names == {"NoOpRecord", "EndTransactionRecord"}
+    for topic in (OFFSETS, TRANSACTIONS):
+        first = next(internal_cases(topic, NOWHERE))
+        numbers = {int.from_bytes((record.key or b"")[:2], "big") for record in first.records}
+        found = {kind for number, kind in enumerate(KINDS[topic]) if number in numbers}
+        # Kafka's definitions have no class for the last one.
+        assert set(KINDS[topic]) - found <= {"StreamsGroupPartitionMetadata"}
+
+
+@pytest.mark.parametrize("begin", range(0, len(CASES) // SHARE, PER_TEST))
+def test_the_metadata_log(fresh: Copy, begin: int) -> None:
+    for case in CASES[3::SHARE][begin : begin + PER_TEST]:
+        run(case, fresh())
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("begin", range(0, len(CASES), PER_TEST))
+def test_the_metadata_log_with_all_values(fresh: Copy, begin: int) -> None:
+    for case in CASES[begin : begin + PER_TEST]:
+        run(case, fresh())
+
+
+@pytest.mark.parametrize("topic", [OFFSETS, TRANSACTIONS])
+def test_internal_topics(fresh: Copy, topic: str) -> None:
+    for case in list(internal_cases(topic, NOWHERE))[3::9]:
+        run(case, fresh())
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("topic", [OFFSETS, TRANSACTIONS])
+def test_internal_topics_with_all_values(fresh: Copy, topic: str) -> None:
+    for case in internal_cases(topic, NOWHERE):
+        run(case, fresh())
+
+
+# The reported cases.
+
+
+def metadata(*records: Codec) -> Case:
+    frames = [Record(value=encode_frame(record, 25)) for record in records]
+    return Case(METADATA_TOPIC, "reported", tuple(frames))
+
+
+def refusal(data: Path, *records: Codec) -> str:
+    """Why a broker does not start on a folder with more records."""
+    file = append(data, metadata(*records))
+    outcome = examine(data)
+    assert outcome.problems == []
+    text = outcome.refusals["broker"]
+    assert text.startswith(f"{file}: the {type(records[0]).__name__} at offset ")
+    return text
+
+
+@pytest.mark.parametrize(
+    "name", ["../created", "/tmp/absolute", "..", "", "a/b", "nul\0", "x" * 250]
+)
+def test_names_of_topics_that_would_be_other_paths(fresh: Copy, name: str) -> None:
+    partition = kw.PartitionRecord(topic_id=NEW, partition_id=0, replicas=[1], isr=[1], leader=1)
+    text = refusal(fresh(), kw.TopicRecord(name=name, topic_id=NEW), partition)
+    assert "Topic name is invalid: " in text
+
+
+def test_a_folder_of_another_installation_is_not_taken_over(fresh: Copy, ordinary: Path) -> None:
+    """Its `partition.metadata` would be overwritten, and DeleteTopics would delete the folder."""
+    data = fresh()
+    other = data.parent / "other"
+    shutil.copytree(ordinary, other)
+    before = listing(data.parent, without=data)
+    refusal(data, kw.TopicRecord(name="../other/orders", topic_id=NEW))
+    assert listing(data.parent, without=data) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "problem"),
+    [
+        ("metadata.version", 99, "Unsupported metadata.version 99: this broker only supports"),
+        ("metadata.version", 6, "Unsupported metadata.version 6: this broker only supports"),
+        ("transaction.version", -3, "Unsupported transaction.version -3"),
+        ("group.version", 2, "Unsupported group.version 2"),
+        ("no.such.version", 1, "Unsupported no.such.version 1: this broker does not support"),
+    ],
+)
+def test_unknown_levels_of_features(fresh: Copy, name: str, level: int, problem: str) -> None:
+    assert problem in refusal(fresh(), kw.FeatureLevelRecord(name=name, feature_level=level))
+
+
+def test_all_levels_of_kafkas_features_are_served(fresh: Copy) -> None:
+    for name, levels in KAFKA_FEATURES.items():
+        for level in {levels[0] or 1, levels[1]}:
+            data = fresh()
+            append(data, metadata(kw.FeatureLevelRecord(name=name, feature_level=level)))
+            with Broker.start(data_dir=data, properties=SETTINGS) as broker:
+                assert broker.cluster.features[name] == level
+
+
+def test_the_metadata_topic_is_not_created_on_use(fresh: Copy) -> None:
+    """Its log would be the metadata log."""
+    data = fresh()
+    with (
+        Broker.start(data_dir=data, properties=SETTINGS) as broker,
+        RawClient(broker.port) as client,
+    ):
+        asked = kw.MetadataRequest.Topic(name=METADATA_TOPIC)
+        client.call(kw.MetadataRequest(topics=[asked], allow_auto_topic_creation=True))
+        assert METADATA_TOPIC not in broker.cluster.topics
+
+
+def test_settings_that_are_invalid_here_have_no_effect(
+    fresh: Copy, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = fresh()
+    setting = kw.ConfigRecord(
+        resource_type=2, resource_name="orders", name="segment.bytes", value="0"
+    )
+    file = append(data, metadata(setting))
+    with Broker.start(data_dir=data, properties=SETTINGS) as broker:
+        log = broker.logs.get("orders", 0)
+        assert log is not None
+        assert log.config.segment_bytes == 1 << 30
+    [warning] = [r.getMessage() for r in caplog.records if "segment.bytes" in r.getMessage()]
+    assert warning.startswith(f"{file}, offset ")
+    assert "segment.bytes='0': must be at least 1048576; the setting has no effect" in warning
+
+
+def test_a_symbolic_link_is_not_a_partition(fresh: Copy) -> None:
+    data = fresh()
+    elsewhere = data.parent / "elsewhere"
+    (data / "orders-0").rename(elsewhere)
+    (data / "orders-0").symlink_to(elsewhere)
+    before = listing(data.parent, without=data)
+    with pytest.raises(BrokerError, match=r"orders-0 is a symbolic link to .*elsewhere"):
+        Broker.start(data_dir=data, properties=SETTINGS)
+    assert listing(data.parent, without=data) == before
+    (data / "orders-0").unlink()
+    elsewhere.rename(data / "orders-0")
+    log = data / f"{METADATA_TOPIC}-0"
+    log.rename(elsewhere)
+    log.symlink_to(elsewhere)
+    with pytest.raises(BrokerError, match="is a symbolic link to"):
+        Broker.start(data_dir=data, properties=SETTINGS)
