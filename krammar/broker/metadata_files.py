@@ -46,6 +46,8 @@ Placed = tuple[Path, int, Codec]
 # metadata log 8 MiB.
 LARGEST_FILE = (1 << 31) - 1
 LARGEST_BATCH = 64 << 20
+# The bytes of a file in the memory, besides one batch.
+_PORTION = 16 << 20
 
 
 def _names(directory: Path) -> list[str]:
@@ -69,23 +71,42 @@ def snapshot_name(end_offset: int, epoch: int) -> str:
     return f"{end_offset:020}-{epoch:010}.checkpoint"
 
 
-def _content(path: Path) -> memoryview:
-    """Map a file into the memory: a sparse one, which needs no space on the disk, needs none there. Raises BrokerError."""
-    try:
-        fd = open_regular(path)
+class _Content:
+    """A file that is mapped into the memory: ``bytes`` is a view of all of it.
+
+    A sparse file, which needs no space on the disk, then needs little memory: ``forget`` releases what was read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Map a regular file. Raises BrokerError."""
         try:
-            size = os.fstat(fd).st_size
-            check_size(size, LARGEST_FILE, path)
-            return memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ) if size else b"")
-        finally:
-            os.close(fd)
-    except OSError as error:
-        raise BrokerError(f"{path}: cannot be read: {error.strerror}") from None
+            fd = open_regular(path)
+            try:
+                size = os.fstat(fd).st_size
+                check_size(size, LARGEST_FILE, path)
+                self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ) if size else None
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise BrokerError(f"{path}: cannot be read: {error.strerror}") from None
+        self.bytes = memoryview(self._map if self._map is not None else b"")
+        self._forgotten = 0
+
+    def __len__(self) -> int:
+        return len(self.bytes)
+
+    def forget(self, position: int) -> None:
+        """Release memory up to about a position, which can be read again."""
+        end = position // _PORTION * _PORTION
+        if end > self._forgotten and hasattr(mmap, "MADV_DONTNEED") and self._map is not None:
+            self._map.madvise(mmap.MADV_DONTNEED, self._forgotten, end - self._forgotten)
+            self._forgotten = end
 
 
-def _batches(path: Path, data: memoryview) -> Iterator[RecordBatch]:
+def _batches(path: Path, content: _Content) -> Iterator[RecordBatch]:
     """Yield the batches of a file one by one. Raises DecodeError, and BrokerError for impossible numbers."""
     bounds = default_bounds()
+    data = content.bytes
     for header in read_headers(data):
         begin, size = header.position, header.size_in_bytes
         if size > LARGEST_BATCH:
@@ -101,6 +122,7 @@ def _batches(path: Path, data: memoryview) -> Iterator[RecordBatch]:
                 raise BrokerError(
                     f"{path}: the batch at byte {begin} (offset {batch.base_offset}): {problem}"
                 )
+            content.forget(begin)
             yield batch
 
 
@@ -108,15 +130,19 @@ def snapshot_batches(path: Path) -> Iterator[RecordBatch] | None:
     """Read the batches of a snapshot; None if it does not exist or is incomplete. Raises BrokerError."""
     if not os.path.lexists(path):
         return None
-    data = _content(path)
+    content = _Content(path)
     last = None
     end = 0
     with suppress(DecodeError):
-        for last in _batches(path, data):
+        for last in _batches(path, content):
             end = last.position + last.size_in_bytes
-        if last is not None and last.is_control and end == len(data):
-            if last.control_records()[-1].type == ControlRecordType.SNAPSHOT_FOOTER:
-                return _batches(path, data)
+        is_footer = (
+            last is not None
+            and last.is_control
+            and last.control_records()[-1].type == ControlRecordType.SNAPSHOT_FOOTER
+        )
+        if is_footer and end == len(content):
+            return _batches(path, content)
     return None
 
 
@@ -128,23 +154,23 @@ def segment_batches(
     An incomplete batch at the end of the last segment, as a crash leaves it, is cut off, with a warning. Raises
     BrokerError for other damage.
     """
-    data = _content(path)
+    content = _Content(path)
     end = 0
     try:
-        for batch in _batches(path, data):
+        for batch in _batches(path, content):
             yield batch
             end = batch.position + batch.size_in_bytes
         cause = "the last batch is incomplete"
     except DecodeError as error:
         cause = str(error)
-    if end < len(data):
-        if not last or _batch_after(data, end):
+    if end < len(content):
+        if not last or _batch_after(content, end):
             raise BrokerError(
                 f"{path}: the batch at byte {end} is corrupt ({cause}), and other batches follow; "
                 "restore the file from a copy, or truncate it there and lose the rest"
             )
         warn(
-            f"{path}: truncated at byte {end}: the last {len(data) - end} bytes are no complete "
+            f"{path}: truncated at byte {end}: the last {len(content) - end} bytes are no complete "
             f"batch ({cause})"
         )
         fd = open_regular(path, os.O_WRONLY)
@@ -179,15 +205,18 @@ def contents_of(
         ) from None
 
 
-def _batch_after(view: memoryview, corrupt: int) -> bool:
+def _batch_after(content: _Content, corrupt: int) -> bool:
     """Return whether a complete batch follows a corrupt one, which a crash while writing cannot cause."""
-    for magic in re.finditer(b"\x02", view[corrupt + 1 + MAGIC_AT :]):
-        start = corrupt + 1 + magic.start()
-        header = header_at(view, start, start)
-        if header is not None and header.size_in_bytes <= len(view) - start:
-            with suppress(DecodeError):
-                for _ in read_batches(view[start : start + header.size_in_bytes]):
-                    return True
+    view = content.bytes
+    for begin in range(corrupt + 1 + MAGIC_AT, len(view), _PORTION):
+        for magic in re.finditer(b"\x02", view[begin : begin + _PORTION]):
+            start = begin - MAGIC_AT + magic.start()
+            header = header_at(view, start, start)
+            if header is not None and header.size_in_bytes <= min(len(view) - start, LARGEST_BATCH):
+                with suppress(DecodeError):
+                    for _ in read_batches(view[start : start + header.size_in_bytes]):
+                        return True
+        content.forget(begin)
     return False
 
 
