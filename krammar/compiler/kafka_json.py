@@ -134,14 +134,20 @@ def _fields(
     """Those fields of a struct that are ``items``. In versions that are not flexible, tagged fields do not exist."""
     found = []
     commons.reserved |= {each.tag for each in struct.reserved_tags}
-    tags = {item.tag for item in items if item.tag is not None}
+    # Kafka's generator, too, treats fields that no version has as absent.
+    present = [(item, v) for item in items if (v := item.versions.intersect(span)) is not None]
+    tags = {item.tag for item, _ in present if item.tag is not None}
     for each in struct.reserved_tags:
         if any(tag > each.tag for tag in tags):
             raise _Unsupported(
                 f"tag {each.tag} of {struct.name} is reserved, and schemas have no gaps"
             )
     for item in items:
-        versions = item.versions.intersect(span) or span
+        if item.tag is not None and item.tag not in tags and any(tag > item.tag for tag in tags):
+            raise _Unsupported(
+                f"no version has {item.name}, whose tag is {item.tag}, and schemas have no gaps"
+            )
+    for item, versions in present:
         if item.tag is None:
             found.append(_field(item, versions, span, commons))
         elif commons.flexible is not None and (tagged := versions.intersect(commons.flexible)):

@@ -73,6 +73,15 @@ class _Plan:
         return Prefix.UVARINT if self.compact else classic
 
 
+def classic_form(item: ir.Field) -> WireType:
+    """Return the classic form of a field, for one that no version has.
+
+    Such a field keeps its default: a version before ``min version`` had it, or a message that shares the struct ends
+    before it.
+    """
+    return _wire_of(item.type, _Plan((item.versions.min,), None))
+
+
 # The forms of a field: each with the first version that has it, in ascending order. None is an absent field.
 _Forms = tuple[tuple[int, Step | None], ...]
 

@@ -40,7 +40,7 @@ class FieldInfo:
     ``name``               the attribute
     ``type``               the type in the notation of the definitions, such as ``[int32]``, of the newest version
                            that has the field
-    ``versions``           the versions with the field
+    ``versions``           the versions with the field; empty if no version has it
     ``nullable_versions``  those in which its value can be None; empty if it never can
     ``default``            the value if none is given: ``()`` for an empty array, a struct of defaults for a struct
     ``tag``                the number of a tagged field, or None
@@ -93,9 +93,9 @@ def _fields(cls: Any) -> tuple[FieldInfo, ...]:
 
 def _info(cls: type[Struct], item: FieldForms, last: int, fresh: Struct) -> FieldInfo:
     present = [(first, form) for first, form in item.forms.items() if form is not None]
-    ends = [first for first, form in item.forms.items() if form is None and first > present[0][0]]
-    end = ends[0] if ends else last
-    type_ = present[-1][1]
+    begin, type_ = (present[0][0], present[-1][1]) if present else (0, item.unused)
+    ends = [first for first, form in item.forms.items() if form is None and first > begin]
+    end = min([*ends, last]) if present else 0
     nullable = [first for first, form in present if form.nullable]
     inner = _element(type_)
     struct = inner.name if isinstance(inner, Versioned) else ""
@@ -107,7 +107,7 @@ def _info(cls: type[Struct], item: FieldForms, last: int, fresh: Struct) -> Fiel
         owner=cls,
         name=item.name,
         type=_notation(type_),
-        versions=range(present[0][0], end),
+        versions=range(begin, end),
         nullable_versions=range(nullable[0], end) if nullable else range(0),
         default=getattr(fresh, item.name) if struct and default not in (None, ()) else default,
         tag=item.options.get("tag"),

@@ -82,16 +82,29 @@ class FieldForms:
     """A field in all versions.
 
     ``forms`` are its types, each with the first version that has it, in ascending order. None is a version without
-    the field, as are those before the first one. A struct in a type is a ``StructTable``, because its layout depends on the version. The other
-    attributes are as in ``Field``.
+    the field, as are those before the first one. ``unused`` is the type of a field that no version has. A struct in a
+    type is a ``StructTable``, because its layout depends on the version. The other attributes are as in ``Field``.
     """
 
-    __slots__ = ("forms", "name", "options")
+    __slots__ = ("forms", "name", "options", "unused")
 
-    def __init__(self, name: str, forms: Mapping[int, Any], default: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        forms: Mapping[int, Any],
+        default: Any,
+        unused: Any = None,
+        **options: Any,
+    ) -> None:
         self.name = name
         self.forms = forms
+        self.unused = unused
         self.options = {"default": default, **options}
+
+    @property
+    def type(self) -> Any:
+        """The type in the first version that has the field."""
+        return next(filter(None, self.forms.values()), self.unused)
 
     def form(self, version: int) -> Any:
         """Return the type at a version, or None if the field does not exist there."""
@@ -104,7 +117,9 @@ class FieldForms:
 
     @property
     def versions(self) -> str:
-        """The versions with the field, such as ``v3+`` or ``v0-v12``."""
+        """The versions with the field, such as ``v3+`` or ``v0-v12``; ``none`` if no version has it."""
+        if not self.forms:
+            return "none"
         firsts = list(self.forms)
         ends = [first - 1 for first, form in self.forms.items() if form is None]
         low = next(first for first, form in self.forms.items() if form is not None)
@@ -129,7 +144,7 @@ class StructTable:
     @cached_property
     def kinds(self) -> dict[str, str]:
         """The types that a JSON value does not show, as ``krammar.wire.representation.kinds_of`` returns them."""
-        found = {item.name: _kind(next(filter(None, item.forms.values()))) for item in self.fields}
+        found = {item.name: _kind(item.type) for item in self.fields}
         return {name: kind for name, kind in found.items() if kind}
 
     def layout(self, version: int) -> Layout:
@@ -146,8 +161,9 @@ class StructTable:
         for item in self.fields:
             form = item.form(version)
             if form is None:
-                first, form = next((v, form) for v, form in item.forms.items() if form is not None)
-                absent.append(item.field(_bound(form, first)))
+                # A field that no version has keeps its default, and so do the fields of a struct in it.
+                first = next((v for v, form in item.forms.items() if form is not None), version)
+                absent.append(item.field(_bound(item.type, first)))
             else:
                 part = item.field(_bound(form, version))
                 (present if part.tag is None else tagged).append(part)
@@ -163,10 +179,15 @@ class Tables(dict[str, StructTable]):
     """The tables of a module, by the names of structs."""
 
     def struct(self, name: str, flexible_from: int | None, *fields: FieldForms) -> StructTable:
-        """Add a table. If messages share a struct, the first table of it has its name."""
-        table = StructTable(name, flexible_from, fields)
+        """Add the table of a class. Modules of older releases add several; the first one counts."""
+        table = self.inner(name, flexible_from, *fields)
         self.setdefault(name, table)
         return table
+
+    @staticmethod
+    def inner(name: str, flexible_from: int | None, *fields: FieldForms) -> StructTable:
+        """Return the table of a struct inside of a message, at the versions of the message."""
+        return StructTable(name, flexible_from, fields)
 
 
 def table_of(cls: type[Any]) -> StructTable:

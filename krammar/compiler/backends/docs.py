@@ -63,7 +63,7 @@ def _section(struct: ir.Struct, source: Source) -> Section:
         request,
         header,
         headers,
-        tuple(field_rows(struct, ir.ALL_VERSIONS, 0, struct.name)),
+        tuple(field_rows(struct)),
         tuple(documented_layouts(source.layouts[struct.name])) if struct.encoding else (),
         tuple(_reserved(struct, struct.name)),
     )
@@ -121,11 +121,7 @@ class DocsBackend(TemplateBackend):
         for file in files:
             names = [each.name for each in file.structs] + [each.name for each in file.enums]
             places |= {each: f"{file.module}.html#{each}" for each in names}
-        rows = {
-            struct.name: tuple(field_rows(struct, ir.ALL_VERSIONS, 0, struct.name))
-            for file in files
-            for struct in file.structs
-        }
+        rows = {struct.name: tuple(field_rows(struct)) for file in files for struct in file.structs}
         for row in (row for each in rows.values() for row in each if row.named):
             used[row.named].append(row.path)
         up = "../" * len(Path(source.protocol.package).parts)

@@ -25,11 +25,18 @@ class FieldRow:
     default: str
 
 
-def field_rows(
-    struct: ir.Struct, held: ir.VersionRange, depth: int, path: str
-) -> Iterator[FieldRow]:
+def field_rows(struct: ir.Struct) -> Iterator[FieldRow]:
+    """Yield the rows of all fields that a version of the struct has."""
+    for row in _rows(struct, ir.ALL_VERSIONS, 0, struct.name):
+        if row.versions.intersect(struct.versions) is not None:
+            yield row
+
+
+def _rows(struct: ir.Struct, held: ir.VersionRange, depth: int, path: str) -> Iterator[FieldRow]:
     for member in struct.fields:
-        versions = member.versions.intersect(held) or member.versions
+        versions = member.versions.intersect(held)
+        if versions is None:
+            continue
         inner = ir.struct_of(member.type)
         inside = f"{path}.{member.python_name}"
         yield FieldRow(
@@ -42,7 +49,7 @@ def field_rows(
             _default(member),
         )
         if inner is not None and inner.anonymous:
-            yield from field_rows(inner, versions, depth + 1, inside)
+            yield from _rows(inner, versions, depth + 1, inside)
 
 
 def _named(type_: ir.Type) -> str:

@@ -47,7 +47,7 @@ from krammar.compiler.steps import (
     WireType,
     innermost,
 )
-from krammar.compiler.tables import tables
+from krammar.compiler.tables import module_tables
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ def module_context(source: Source, file: ir.DefinitionFile) -> dict[str, Any]:
         },
         "enums": file.enums,
         "structs": items,
-        "tables": [table for item in items if item.table for table in tables(item.table)],
+        "tables": module_tables(file.structs),
         "context": context,
         "home": context.home,
         "imports": sorted({source.modules[name] for name in used} - {file.module}),

@@ -276,11 +276,7 @@ class Layout:
             found = values.get(item)
             if not item.ignorable and not is_default(item, found):
                 with writer.at(f".{item.name}"):
-                    raise writer.error(
-                        f"version {self.version} has no such field, so it cannot carry {value_text(found)} "
-                        f"(the field exists in {item.versions}; encode such a version, or leave the "
-                        f"default)"
-                    )
+                    raise writer.error(_lost(self, item, found))
         for item in self.fields:
             if item.length_of:
                 with writer.at(f".{item.length_of}"):
@@ -318,6 +314,19 @@ class Layout:
         return not value._unknown_tags and all(
             is_default(f, getattr(value, f.name, None)) for f in fields
         )
+
+
+def _lost(layout: Layout, item: Field, value: Any) -> str:
+    """Return the error for a value of a field that the layout does not have."""
+    if item.versions == "none":
+        return (
+            f"no version of {layout.name} has this field, so it cannot carry {value_text(value)} "
+            "(leave the default)"
+        )
+    return (
+        f"version {layout.version} has no such field, so it cannot carry {value_text(value)} "
+        f"(the field exists in {item.versions}; encode such a version, or leave the default)"
+    )
 
 
 def _notation_lines(label: str, layout: Layout, indent: str, tags: str) -> Iterator[str]:
