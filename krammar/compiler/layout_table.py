@@ -75,7 +75,12 @@ def codecs(table: LayoutTable) -> tuple[SharedLayout, ...]:
 def _traits(of: StructLayout, place: str) -> Iterator[tuple[str, str]]:
     """What all versions of a codec agree on: null in tagged fields, empty elements, counted bytes."""
     for step in of.tagged:
-        yield f"{place}.{step.field.name} null", str(getattr(step.wire, "nullable", False))
+        nulls = []
+        wire = step.wire
+        while isinstance(wire, WireArray):
+            nulls.append(wire.nullable)
+            wire = wire.element
+        yield f"{place}.{step.field.name} null", f"{nulls} {getattr(wire, 'nullable', False)}"
     for step in of.all_fields:
         inner = f"{place}.{step.field.name}"
         wire = step.wire

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from krammar.compiler import ir
 from krammar.compiler.front.reporter import Reporter
-from krammar.compiler.front.syntax import NULLABLE_FROM, FieldNode, NamedNode, StructNode, type_word
+from krammar.compiler.front.syntax import FieldNode, NamedNode, StructNode
 
 _VERSION_HINT = "the first field must be `Version: int16`, without annotations"
 
@@ -122,23 +122,40 @@ def _check_modifiers(header: Header, seen: set[str], report: Reporter) -> None:
         )
 
 
-def highest_mentioned(node: StructNode, header: Header) -> int | None:
-    """The highest version in an annotation or `flexible`, or None."""
+def highest_mentioned(node: StructNode, header: Header, fields: Sequence[ir.Field]) -> int | None:
+    """The highest version that a struct, or a struct in it, names in an annotation, in a type or as `flexible`.
+
+    None if they name no version. A struct with a version field of its own names versions of its own.
+    """
     found: list[int] = [] if header.flexible_from is None else [header.flexible_from]
+    found += _written(node.fields)
 
-    def visit(fields: Sequence[FieldNode]) -> None:
-        for child in fields:
-            for kind, word in child.annotations:
-                if kind == "versions":
-                    found.extend(int(number) for number in re.findall(r"\d+", word.text))
-            part = type_word(child)
-            match = NULLABLE_FROM.fullmatch(part.text) if part is not None else None
-            if match is not None:
-                found.append(int(match[2]))
-            visit(child.fields)
+    def visit(fields: Sequence[ir.Field]) -> None:
+        for member in fields:
+            ranges = [member.versions]
+            type_ = member.type
+            while isinstance(type_, ir.Array):
+                ranges += [type_.nullable] if type_.nullable else []
+                type_ = type_.element
+            if isinstance(type_, ir.Text) and type_.nullable:
+                ranges.append(type_.nullable)
+            for versions in ranges:
+                if versions != ir.ALL_VERSIONS:
+                    found.append(versions.min if versions.max is None else versions.max)
+            if isinstance(type_, ir.StructType) and type_.struct.version_field is None:
+                visit(type_.struct.fields)
 
-    visit(node.fields)
+    visit(fields)
     return max(found, default=None)
+
+
+def _written(fields: Sequence[FieldNode]) -> Iterator[int]:
+    """The versions in annotations: `v0+` is one, too, although it means the same as no annotation."""
+    for node in fields:
+        for kind, word in node.annotations:
+            if kind == "versions":
+                yield from map(int, re.findall(r"\d+", word.text))
+        yield from _written(node.fields)
 
 
 def check_version_field(

@@ -154,7 +154,7 @@ class _Resolver:
         if header.version_field:
             version_field = check_version_field(node, fields, self._report)
             if max_version is None:
-                max_version = highest_mentioned(node, header)
+                max_version = highest_mentioned(node, header, fields)
         struct = ir.Struct(
             name,
             fields,
