@@ -70,6 +70,15 @@ def snake_case(name: str) -> str:
     return "_".join(word.lower() for piece in name.split("_") for word in words(piece))
 
 
+def function_name(name: str) -> str:
+    """Return the part of a function's name that identifies a struct, such as ``fetch_request``.
+
+    Functions of a version end with ``_v3``, so that others must not.
+    """
+    result = "__".join(snake_case(part) for part in name.split("."))
+    return f"{result}_" if re.search(r"_v\d+$", result) else result
+
+
 def python_name(name: str, taken: frozenset[str] = frozenset()) -> str:
     """Return the attribute for a field: in snake case, with an underscore after keywords and ``taken`` names."""
     result = snake_case(name) or name

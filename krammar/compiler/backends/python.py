@@ -6,6 +6,7 @@ A user's own templates get the same variables. docs/backends.md lists them.
 from __future__ import annotations
 
 import re
+import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from krammar.compiler import ir, names
 from krammar.compiler.backends.interface import Source
 from krammar.compiler.backends.packing import Packed, pack_steps
 from krammar.compiler.backends.python_classes import (
+    StructItem,
     aliases,
     mentioned_structs,
     struct_doc,
@@ -30,6 +32,7 @@ from krammar.compiler.backends.python_text import (
     quoted,
     remark_name,
     remarks_of,
+    shadowed,
     tidy,
     used_in,
     versions_literal,
@@ -54,7 +57,7 @@ from krammar.compiler.tables import module_tables
 class ModuleContext:
     """Lookups for the macros of codecs: the modules of classes, and names of functions.
 
-    ``aliases`` are the variables of classes inside of messages.
+    ``aliases`` are the variables of classes inside of messages, and of those that such a class hides.
     """
 
     module: str
@@ -81,6 +84,10 @@ class ModuleContext:
     def tags_name(self, of: StructLayout, verb: str) -> str:
         """Return the name of the function that reads or writes the tagged fields of a layout."""
         return f"_{verb}_{self.tag_names[of.struct.name, of.key]}"
+
+
+def _as_they_are(*names_: str) -> dict[str, str]:
+    return {name: name for name in names_}
 
 
 def shared_context(source: Source) -> dict[str, Any]:
@@ -148,7 +155,7 @@ def module_context(source: Source, file: ir.DefinitionFile) -> dict[str, Any]:
     items = list(struct_items(file, source.requests))
     everything = [each for item in items for each in (item, *item.inner)]
     layouts = [codec.layout for item in items if item.table for _, codec in item.codecs]
-    context = ModuleContext(file.module, source.modules, aliases(everything))
+    context = ModuleContext(file.module, source.modules, aliases(everything, _TAKEN))
     tag_functions = list(_tag_functions(layouts, context))
     runs = [run for top in layouts for run in _runs(top)]
     groups = {
@@ -175,6 +182,7 @@ def module_context(source: Source, file: ir.DefinitionFile) -> dict[str, Any]:
         "groups": [groups[name] for name in sorted(groups)],
         "types": ir.PRIMITIVES,
         "runtime": _RUNTIME,
+        "uuids": sorted(_uuids(everything)),
         "read_codes": sorted({run.codes for run in runs if run.codes not in ("", "B")}),
         "write_codes": sorted({run.write_codes for run in runs} - {"", "16s"}),
     }
@@ -214,6 +222,24 @@ def _tag_functions(
             yield name, inner
 
 
+def _uuids(items: Sequence[StructItem]) -> set[uuid.UUID]:
+    """The defaults of the fields of classes, and of the structs that are created with them."""
+    found: set[uuid.UUID] = set()
+    done: set[str] = set()
+    todo = [item.struct for item in items]
+    while todo:
+        struct = todo.pop()
+        if struct.name in done:
+            continue
+        done.add(struct.name)
+        for member in struct.fields:
+            if isinstance(member.default, uuid.UUID) and member.default.int:
+                found.add(member.default)
+            inner = ir.struct_of(member.type)
+            todo += [] if inner is None else [inner]
+    return found
+
+
 def _branches(of: StructLayout) -> Iterator[Branch]:
     for step in of.steps:
         if isinstance(step, Choice):
@@ -237,9 +263,10 @@ def _runs(top: StructLayout) -> Iterator[Run]:
                     wire = wire.element
 
 
-# What codecs use of the runtime, by module of krammar.wire.
+# What codecs use of the runtime, by module of krammar.wire. Each name gets an underscore in generated modules. No name
+# there begins with `decode_` or `encode_`, because the names of codecs do, and end with that of their struct.
 _RUNTIME = {
-    "primitives": (
+    "primitives": _as_they_are(
         "BOOL",
         "MAX_ZERO_WIDTH",
         "NULL_UUID",
@@ -251,9 +278,13 @@ _RUNTIME = {
         "as_bytes",
         "as_list",
         "count",
-        "decode_uuid",
-        "encode_varint",
-        "encode_varlong",
+    )
+    | {
+        "decode_uuid": "read_uuid",
+        "encode_varint": "varint_bytes",
+        "encode_varlong": "varlong_bytes",
+    }
+    | _as_they_are(
         "read_tag",
         "read_unknown_tags",
         "unpack_compact",
@@ -263,7 +294,7 @@ _RUNTIME = {
         "write_tags",
         "zigzag",
     ),
-    "shared": (
+    "shared": _as_they_are(
         "read_bytes",
         "read_count",
         "read_nullable_bytes",
@@ -279,8 +310,17 @@ _RUNTIME = {
         "write_string",
         "write_unknown_tags",
     ),
-    "versioned": ("VersionedCodec", "decode_inside"),
+    "versioned": {"VersionedCodec": "VersionedCodec", "decode_inside": "read_inside"},
 }
+# What modules import, of the runtime and of Python, with a name that could be that of a class.
+_TAKEN = frozenset(
+    name
+    for name in (
+        *("Any", "ClassVar", "IntEnum", "Iterable", "Struct", "UUID"),
+        *(own for names_ in _RUNTIME.values() for own in names_.values()),
+    )
+    if name[0].isupper()
+)
 
 
 # -- filters ---------------------------------------------------------------------------------
@@ -296,6 +336,7 @@ class PythonBackend(TemplateBackend):
         "one_line": on_one_line,
         "constant": names.constant_name,
         "member_name": member_name,
+        "shadowed": shadowed,
         "remarks": remarks_of,
         "remark_name": remark_name,
         "struct_doc": struct_doc,

@@ -12,8 +12,10 @@ from krammar.compiler import ir, names
 from krammar.compiler.backends.python_text import quoted
 from krammar.compiler.layout_table import LayoutTable, SharedLayout, codecs, layout_table
 
-# The types in annotations of fields.
-_BUILTIN_TYPES = frozenset({"bool", "bytes", "float", "int", "list", "str"})
+# What the body of a class uses of Python.
+_BUILTINS = frozenset(
+    {"bool", "bytes", "float", "int", "isinstance", "list", "str", "tuple", "type"}
+)
 
 
 @dataclass(frozen=True)
@@ -85,22 +87,39 @@ class StructItem:
 
     @property
     def shadowed(self) -> frozenset[str]:
-        """Types of Python that the class cannot name, because fields have these names."""
-        return _BUILTIN_TYPES & {member.python_name for member in self.struct.fields}
+        """Names that mean something else in the class: names of Python by its fields, and of its inner classes."""
+        fields = _BUILTINS & {member.python_name for member in self.struct.fields}
+        return fields | {item.struct.class_name for item in self.inner}
 
 
-def aliases(items: Sequence[StructItem]) -> dict[str, str]:
-    """A variable for each class inside of a message: the name of the class, unless two messages have it."""
+def aliases(items: Sequence[StructItem], taken: frozenset[str]) -> dict[str, str]:
+    """A variable for each class inside of a message, and for each other class that has the name of such a class.
+
+    Args:
+        taken: names that the module has otherwise, without their underscores.
+    """
     inner = [item.struct for item in items if item.struct.owner != item.struct.name]
     used = Counter(struct.class_name for struct in inner)
-    return {
-        struct.name: (
-            f"_{struct.name.replace('.', '_')}"
-            if used[struct.class_name] > 1 or struct.class_name in _TAKEN
-            else f"_{struct.class_name}"
-        )
-        for struct in inner
-    }
+    given = set(taken)
+    found = {}
+    for struct in inner:
+        name = struct.class_name
+        if used[name] > 1 or name in given:
+            name = struct.name.replace(".", "_")
+        found[struct.name] = f"_{_unique(name, given)}"
+    # Definitions begin with a capital letter, so no variable above is like these.
+    tops = (item.struct.name for item in items if item.struct.owner == item.struct.name)
+    return found | {name: f"_top_{name}" for name in tops if used[name]}
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """The name, with a number if it is taken, which it is from now on."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}_{number}"
+    taken.add(found)
+    return found
 
 
 def struct_items(file: ir.DefinitionFile, requests: dict[str, ir.Request]) -> Iterator[StructItem]:
@@ -112,12 +131,13 @@ def struct_items(file: ir.DefinitionFile, requests: dict[str, ir.Request]) -> It
                 inner.setdefault(struct.owner, []).append(_item(struct, requests))
     tops = [struct for struct in file.structs if struct.owner == struct.name]
     # `request` instead of `heartbeat_request`, in the module `heartbeat`.
-    long = {struct.name: names.snake_case(struct.name) for struct in tops}
+    long = {struct.name: names.function_name(struct.name) for struct in tops}
     short = {name: stem.removeprefix(f"{file.module}_") for name, stem in long.items()}
     stems = short if len(set(short.values())) == len(short) else long
+    taken: set[str] = set()
     for struct in tops:
-        classes = tuple(inner.get(struct.name, ()))
-        yield replace(_item(struct, requests), inner=classes, function=stems[struct.name])
+        item = replace(_item(struct, requests), inner=tuple(inner.get(struct.name, ())))
+        yield replace(item, function=_unique(stems[struct.name], taken))
 
 
 def _item(struct: ir.Struct, by_struct: dict[str, ir.Request]) -> StructItem:
@@ -153,12 +173,6 @@ def mentioned_structs(item: StructItem) -> Iterator[ir.Struct]:
             held = ir.struct_of(inner.type)
             if held is not None:
                 yield held
-
-
-# Names that generated modules import, without the underscore.
-_TAKEN = frozenset(
-    ("Any", "ClassVar", "IntEnum", "Iterable", "Malformed", "PackGroup", "Struct", "VersionedCodec")
-)
 
 
 _VARIABLES = re.compile(r"(?<![.\w])[a-z]+\b")

@@ -13,7 +13,14 @@ _WORDS = re.compile(r"\w+")
 
 
 # Names that Python's enum classes use, and the property for the documentation of a member.
-_ENUM_NAMES = frozenset({"meaning", "mro", "name", "value"})
+_ENUM_NAMES = frozenset(
+    {"meaning", "mro", "name", "value"}
+    # Attributes of int.
+    | {"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes"}
+    | {"imag", "is_integer", "numerator", "real", "to_bytes"}
+)
+# What the bodies of enum classes use of Python.
+_ENUM_BUILTINS = frozenset({"bool", "property", "str"})
 
 
 def _clean(doc: str) -> str:
@@ -38,6 +45,11 @@ def on_one_line(doc: str) -> str:
 
 def member_name(name: str) -> str:
     return name + "_" if name in _ENUM_NAMES or keyword.iskeyword(name) else name
+
+
+def shadowed(enum: ir.Enum) -> frozenset[str]:
+    """Names of Python that the class of an enum cannot use, because members have them."""
+    return _ENUM_BUILTINS & {member.name for member in enum.members}
 
 
 def remark_name(remark: str) -> str:

@@ -6,7 +6,7 @@ import difflib
 import keyword
 from collections.abc import Iterator, Sequence
 
-from krammar.compiler import ir
+from krammar.compiler import ir, names
 from krammar.compiler.front.enums import build_enum
 from krammar.compiler.front.headers import Header, read_header
 from krammar.compiler.front.reporter import Reporter
@@ -183,9 +183,21 @@ class Declarations:
 
     def _check_keys(self) -> None:
         keys: dict[int, Header] = {}
+        constants: dict[str, Word] = {}
         for header in self.headers.values():
             if header.key is None:
                 continue
+            name = header.node.name
+            constant = names.constant_name(name.text.removesuffix("Request") or name.text)
+            same = constants.setdefault(constant, name)
+            if same is not name:
+                self.report.error(
+                    "E202",
+                    f'"{name.text}" and "{same.text}" (line {same.position.line}) would both be '
+                    f"ApiKey.{constant} in Python",
+                    name,
+                    "rename one of the requests",
+                )
             other = keys.setdefault(header.key, header)
             if other is not header:
                 where = other.node.name

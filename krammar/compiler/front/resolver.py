@@ -6,6 +6,7 @@ It reports diagnostics about names (E2xx), versions (E3xx), types and defaults (
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -299,6 +300,13 @@ class _Resolver:
             )
             return None
         self._class_names[class_name] = node.name.position
+        if keyword.iskeyword(class_name.rpartition(".")[2]):
+            self._report.error(
+                "E208",
+                f'the struct of "{node.name.text}" would be the class "{suffix}", which Python reserves',
+                hint or node.name,
+                "choose another name for its class with a hint: `=>Hint` or `[=>]Hint`",
+            )
         if not node.fields and (at.position.path, at.position.line) not in self._gutted:
             self._report.error("E505", f'the struct of "{node.name.text}" has no fields', at)
         fields = self._fields(

@@ -92,7 +92,7 @@ class NativeContext:
 
     def function(self, struct: ir.Struct) -> str:
         """Return the part of function names that identifies a struct."""
-        return "__".join(names.snake_case(part) for part in struct.name.split("."))
+        return f"of_{names.function_name(struct.name)}"
 
     def dispatch(self, item: StructItem) -> list[tuple[int, str]]:
         """Return each version with the name of its layout, newest first, as new versions are used most."""
