@@ -6,7 +6,6 @@ It reports diagnostics about names (E2xx), versions (E3xx), types and defaults (
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from krammar.compiler.front.annotations import (
     read_annotations,
     reserved_tags,
 )
+from krammar.compiler.front.class_names import anonymous_class_names
 from krammar.compiler.front.declarations import Declarations
 from krammar.compiler.front.defaults import build_default
 from krammar.compiler.front.headers import Header, check_version_field, highest_mentioned
@@ -96,7 +96,7 @@ class _Resolver:
 
     def __init__(self, declarations: Declarations, gutted: set[tuple[Path, int]]) -> None:
         self._headers = declarations.headers
-        self._class_names = declarations.class_names
+        self._anonymous_names = anonymous_class_names(declarations)
         self._report = declarations.report
         self._gutted = gutted
         self._named = NamedTypes(declarations, self.struct)
@@ -271,7 +271,7 @@ class _Resolver:
                     int(minus.text, 0),
                     length_field.position,
                 )
-            case AnonymousNode(prefix, arrow, hint):
+            case AnonymousNode(prefix, arrow):
                 if prefix is not None and prefix.text != "nullable":
                     self._report.error(
                         "E401",
@@ -279,34 +279,12 @@ class _Resolver:
                         prefix,
                         "write `=>` or `nullable=>`",
                     )
-                struct = self._anonymous(node, hint, arrow, context)
-                return None if struct is None else ir.StructType(struct, prefix is not None)
+                return ir.StructType(self._anonymous(node, arrow, context), prefix is not None)
             case ArrayNode(prefix, element, hint):
                 return self._array(node, prefix, element, hint, context)
 
-    def _anonymous(
-        self, node: FieldNode, hint: Word | None, at: Word, context: Enclosing
-    ) -> ir.Struct | None:
-        suffix = hint.text if hint is not None else names.singular(node.name.text)
-        class_name = f"{context.owner}.{suffix[:1].upper()}{suffix[1:]}"
-        other = self._class_names.get(class_name)
-        if other is not None:
-            self._report.error(
-                "E205",
-                f"this struct and the one at {other.path.name}:{other.line} would both be the class "
-                f'"{class_name}"',
-                node.name,
-                "choose another class name for one of them with a hint: `=>Hint` or `[=>]Hint`",
-            )
-            return None
-        self._class_names[class_name] = node.name.position
-        if keyword.iskeyword(class_name.rpartition(".")[2]):
-            self._report.error(
-                "E208",
-                f'the struct of "{node.name.text}" would be the class "{suffix}", which Python reserves',
-                hint or node.name,
-                "choose another name for its class with a hint: `=>Hint` or `[=>]Hint`",
-            )
+    def _anonymous(self, node: FieldNode, at: Word, context: Enclosing) -> ir.Struct:
+        class_name = self._anonymous_names[node.name.position]
         if not node.fields and (at.position.path, at.position.line) not in self._gutted:
             self._report.error("E505", f'the struct of "{node.name.text}" has no fields', at)
         fields = self._fields(
@@ -336,8 +314,6 @@ class _Resolver:
             self._report.error(
                 "E401", "a hint is only allowed after an array of anonymous structs", hint
             )
-        if hint is not None and isinstance(element, AnonymousNode):
-            element = AnonymousNode(None, element.arrow, hint)
         inner = (
             self._array(node, None, element.element, hint, context)
             if isinstance(element, ArrayNode)
