@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from krammar.cli.faults import check_faults
 from krammar.cli.options import FOLDER, SOURCE, examples, package_option
 from krammar.cli.output import quantity
 from krammar.cli.reporting import all_files_option, format_option, misuse, report, say
+
+if TYPE_CHECKING:
+    from krammar.compiler.write import Outcome
 
 
 @click.command(
@@ -26,7 +30,11 @@ from krammar.cli.reporting import all_files_option, format_option, misuse, repor
 @click.argument("source", type=SOURCE)
 @click.option("-o", "--out", type=FOLDER, required=True, help="Folder to write packages to.")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if anything would change.")
-@click.option("--force", is_flag=True, help="Replace files that krammar did not write.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Replace files that krammar did not write, or wrote from another source.",
+)
 @click.option(
     "--backend",
     default="python",
@@ -62,9 +70,10 @@ def gen(
     SOURCE is a definition file, or a folder with definition files (*.krm). Every folder that contains
     definition files becomes a package at the same place in OUT.
 
-    krammar writes only files that change. It removes files that an earlier run wrote and that are no
-    longer needed. Files that krammar did not write are never removed, and are replaced only with
-    --force. If there are errors, nothing is written.
+    krammar writes only files that change. It removes files that an earlier run wrote from the same
+    source and that are no longer needed, unless they were changed since. Files that krammar did not
+    write, or wrote from another source, are never removed, and are replaced only with --force. If
+    there are errors, nothing is written.
     """
     from krammar.compiler.front import source as sources
     from krammar.compiler.generate import Generator
@@ -84,6 +93,7 @@ def gen(
             outcome = generator.write(rendered, check=check, force=force, progress=advance)
         diagnostics.found = [each for each in diagnostics.found if not each.code.startswith(STYLE)]
         report(diagnostics, format_)
+        _report_kept(outcome)
     if check:
         for path in outcome.written:
             say(f"would change {path}", format_)
@@ -227,14 +237,14 @@ def docs(source: Path, out: Path, force: bool, all_files: bool, format_: str) ->
     versions. The search finds messages, fields, enums, error codes and KIPs. A browser can open the
     pages without a server.
     """
-    from krammar.compiler.front.source import compile_source
+    from krammar.compiler.front import source as sources
     from krammar.compiler.generate import Generator
-    from krammar.compiler.write import write
     from krammar.util.diagnostics import Diagnostics
 
     diagnostics = Diagnostics()
     with misuse():
-        protocols = compile_source(source, diagnostics, all_files=all_files)
+        folders = sources.folders(source, all_files=all_files)
+        protocols = [sources.compile_folder(folder, diagnostics) for folder in folders]
         diagnostics.keep_errors()
         if diagnostics.has_errors:
             report(diagnostics, format_)
@@ -242,15 +252,21 @@ def docs(source: Path, out: Path, force: bool, all_files: bool, format_: str) ->
             sys.exit(1)
         several = any(protocol.package for protocol in protocols)
         generator = Generator(source, out, "docs", {"home": "index.html"} if several else {})
-        rendered = {
-            path: text
-            for protocol in protocols
-            for path, text in generator.package(protocol).items()
-        }
+        rendered = generator.render(folders, protocols)
         if several:
-            rendered |= generator.overview(protocols)
-        write(out, generator.owner, rendered, force=force)
+            rendered.add("", generator.overview(protocols))
+        _report_kept(generator.write(rendered, force=force))
         click.echo(out / "index.html")
+
+
+def _report_kept(outcome: Outcome) -> None:
+    """Report files that would have been removed if nobody had changed them."""
+    for path in outcome.kept:
+        click.echo(
+            f"{path} is not removed, because it was changed after krammar generated it (delete it, or "
+            "move what you need to another file)",
+            err=True,
+        )
 
 
 def _options(given: Iterable[str], templates: Path | None) -> dict[str, str]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from krammar.compiler import ir, stamps
+from krammar.compiler import ir
 from krammar.compiler.backends import load_backend
 from krammar.compiler.backends.interface import Source
 from krammar.compiler.front.source import Folder, SourceError, plain_name
-from krammar.compiler.write import CACHE_FOLDER, Outcome, replace_file, write
+from krammar.compiler.notes import Notes
+from krammar.compiler.write import Belongings, Outcome, write
 
 _COMPILER_FILES = {".py", ".lark", ".krm"}
 
@@ -21,13 +21,17 @@ _COMPILER_FILES = {".py", ".lark", ".krm"}
 class Rendered:
     """The result of rendering.
 
-    ``texts`` are by path below the output folder. ``current`` are files that need no rendering. ``packages``
-    has the digest of the inputs, and the paths, of each package that was rendered.
+    ``texts`` are by path below the output folder. ``files`` are all files of the run, with their packages, also those
+    that need no rendering. ``inputs`` has the digest of the inputs of each package that was rendered.
     """
 
     texts: dict[Path, str] = field(default_factory=dict)
-    current: list[Path] = field(default_factory=list)
-    packages: dict[str, tuple[str, list[Path]]] = field(default_factory=dict)
+    files: dict[Path, str] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+
+    def add(self, package: str, texts: Mapping[Path, str]) -> None:
+        self.texts |= texts
+        self.files |= dict.fromkeys(texts, package)
 
     @property
     def size(self) -> int:
@@ -49,7 +53,9 @@ class Generator:
         self.backend = load_backend(backend)(options)
         self.name = plain_name(source.resolve().name)
         # Two backends can write to one folder, and each removes only its own files.
-        self.owner = self.name if backend == "python" else f"{self.name} {backend}"
+        owner = self.name if backend == "python" else f"{self.name} {backend}"
+        self._owner = owner
+        self._notes = Notes(out, source, owner)
         self._inputs = hashlib.sha256(f"{backend} {sorted((options or {}).items())}".encode())
         compiler = Path(__file__).parent
         files = sorted(path for path in compiler.rglob("*") if path.suffix in _COMPILER_FILES)
@@ -65,16 +71,17 @@ class Generator:
         rendered = Rendered()
         owners: dict[Path, str] = {}
         for folder, protocol in zip(folders, protocols, strict=True):
+            package = protocol.package
             inputs = self._digest(folder, protocol)
-            paths = self._up_to_date(protocol.package, inputs)
+            paths = self._up_to_date(package, inputs)
             if paths is not None:
-                rendered.current += [self.out / path for path in paths]
+                rendered.files |= dict.fromkeys(paths, package)
             else:
                 texts = self.package(protocol)
                 paths = list(texts)
-                rendered.texts |= texts
-                rendered.packages[protocol.package] = inputs, paths
-            self._check_places(protocol.package, paths, owners)
+                rendered.add(package, texts)
+                rendered.inputs[package] = inputs
+            self._check_places(package, paths, owners)
         return rendered
 
     def package(self, protocol: ir.Protocol) -> dict[Path, str]:
@@ -90,7 +97,7 @@ class Generator:
         return {file.path: file.text for file in files}
 
     def _source(self, protocol: ir.Protocol) -> Source:
-        return Source(protocol, self.name, self.owner)
+        return Source(protocol, self.name)
 
     def write(
         self,
@@ -105,23 +112,26 @@ class Generator:
         A cache in a folder that git ignores stores the digests of inputs and files, so that the next run can
         skip rendering.
         """
+        if not force:
+            self._notes.check(rendered.files)
+        packages = set(rendered.files.values())
+        belongings = Belongings(
+            self._owner, rendered.files, self._notes.gone(packages), self._notes.others()
+        )
         outcome = write(
             self.out,
-            self.owner,
+            belongings,
             rendered.texts,
-            rendered.current,
             check=check,
             force=force,
             format_whole=self.backend.format_whole,
             progress=progress,
         )
         if not check:
-            for package, (inputs, paths) in rendered.packages.items():
-                note = self._note_path(package)
-                # After a power cut, a damaged or old note only means that the package is rendered again.
-                replace_file(note.parent / ".gitignore", b"*\n", durable=False)
-                note_data = json.dumps(self._note(inputs, paths)).encode()
-                replace_file(note, note_data, durable=False)
+            self._notes.forget(packages, rendered.files)
+            for package, inputs in rendered.inputs.items():
+                paths = [path for path, owner in rendered.files.items() if owner == package]
+                self._notes.write(package, inputs, paths)
         return outcome
 
     def _digest(self, folder: Folder, protocol: ir.Protocol) -> str:
@@ -134,28 +144,10 @@ class Generator:
 
     def _up_to_date(self, package: str, inputs: str) -> list[Path] | None:
         """The files of a package, or None if they or their inputs have changed since the last run."""
-        try:
-            known = json.loads(self._note_path(package).read_bytes())
-        except (OSError, ValueError):
+        note = self._notes.known(package)
+        if note is None or note.inputs != inputs:
             return None
-        if known["inputs"] != inputs:
-            return None
-        paths = [Path(path) for path in known["outputs"]]
-        return paths if self._note(inputs, paths) == known else None
-
-    def _note_path(self, package: str) -> Path:
-        name = ".".join(
-            part for part in (self.owner.replace(" ", "."), *Path(package).parts) if part
-        )
-        return self.out / CACHE_FOLDER / f"{name}.json"
-
-    def _note(self, inputs: str, paths: Sequence[Path]) -> dict[str, object]:
-        """The digests of a package's inputs and of its current files."""
-        outputs = {}
-        for path in paths:
-            text = stamps.read(self.out / path)
-            outputs[path.as_posix()] = "" if text is None else stamps.digest(text)
-        return {"inputs": inputs, "outputs": outputs}
+        return note.paths if self._notes.digests(note.paths) == note.outputs else None
 
     def _check_places(self, package: str, paths: Sequence[Path], owners: dict[Path, str]) -> None:
         """Raise SourceError if two packages would write the same path.

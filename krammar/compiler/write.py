@@ -1,13 +1,13 @@
 """Formats rendered files, and writes those that differ.
 
-Files that an earlier run wrote and that are no longer rendered are removed. Files that krammar did not write
-are neither replaced nor removed.
+Files that an earlier run wrote from the same source and that are no longer rendered are removed, unless they were
+changed since. Files that krammar did not write are neither replaced nor removed, nor are those of other sources.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +22,15 @@ CACHE_FOLDER = ".krammar_cache"
 
 @dataclass(slots=True)
 class Outcome:
-    """The paths that a run has written, not changed, and removed. On a check, it only would have."""
+    """The paths that a run has written, not changed, and removed. On a check, it only would have.
+
+    ``kept`` are those that it would have removed if nobody had changed them.
+    """
 
     written: list[Path] = field(default_factory=list)
     unchanged: list[Path] = field(default_factory=list)
     removed: list[Path] = field(default_factory=list)
+    kept: list[Path] = field(default_factory=list)
 
     @property
     def drift(self) -> bool:
@@ -34,11 +38,27 @@ class Outcome:
         return bool(self.written or self.removed)
 
 
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """Which files belong to a source. All paths are below the output folder.
+
+    ``owner`` identifies the source and the backend, as in stamps. ``files`` are all files of this run, with their
+    packages, and ``gone`` those of packages that the source once had. ``others`` are the files of other sources.
+    """
+
+    owner: str
+    files: Mapping[Path, str]
+    gone: Mapping[Path, str]
+    others: Set[Path]
+
+    def mark(self, path: Path) -> str:
+        return stamps.source_mark(self.owner, self.files[path], path)
+
+
 def write(
     out: Path,
-    owner: str,
+    belongings: Belongings,
     rendered: Mapping[Path, str],
-    current: Iterable[Path] = (),
     *,
     check: bool = False,
     force: bool = False,
@@ -51,9 +71,8 @@ def write(
 
     Args:
         out: the folder of the output.
-        owner: the source, as in the stamps of its files.
+        belongings: all files of this run. Those that are not in ``rendered`` need no writing.
         rendered: texts by path below ``out``.
-        current: other files of this run, which need no writing; paths include ``out``.
         check: write nothing.
         force: replace files that krammar did not write.
         format_whole: format whole Python files, not only lines that are too long.
@@ -62,13 +81,13 @@ def write(
     Raises:
         SourceError: krammar did not write a file that would be replaced, and ``force`` is False.
     """
-    current = sorted(current)
+    current = sorted(out / path for path in belongings.files if path not in rendered)
     outcome = Outcome(unchanged=list(current))
     pending: list[tuple[Path, str, str]] = []
     for path, text in sorted(rendered.items()):
         target = out / path
         digest = stamps.digest(text)
-        if stamps.is_current(target, digest, text):
+        if stamps.is_current(target, digest, text, belongings.mark(path)):
             outcome.unchanged.append(target)
         else:
             pending.append((path, text, digest))
@@ -79,16 +98,17 @@ def write(
     final: list[tuple[Path, str]] = []
     for path, text, digest in pending:
         target = out / path
-        stamped = stamps.stamped(_format(path, text, whole=format_whole), digest)
+        formatted_text = _format(path, text, whole=format_whole)
+        stamped = stamps.stamped(formatted_text, digest, belongings.mark(path))
         if progress is not None:
             progress(len(text))
         if stamps.read(target) == stamped:
             outcome.unchanged.append(target)
         else:
             final.append((target, stamped))
-    expected = {out / path for path in rendered} | set(outcome.unchanged)
     outcome.written = [target for target, _ in final]
-    outcome.removed = sorted(set(_once_written(out, owner)) - expected)
+    for target in sorted(set(_stale(out, belongings))):
+        (outcome.removed if stamps.is_intact(target) else outcome.kept).append(target)
     if not check:
         # Empty files have no header, so krammar recognises them by their names.
         empty = {path.name for path in current if not path.stat().st_size}
@@ -96,21 +116,34 @@ def write(
         replace_files({target: text.encode("utf-8") for target, text in final})
         for target in outcome.removed:
             target.unlink()
-            _remove_empty(target.parent, out, empty)
-        sync_all({target.parent for target in outcome.removed})
+        folders = {target.parent for target in outcome.removed}
+        # Inner folders first.
+        for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
+            _remove_empty(folder, out, empty)
+        sync_all(folders)
     return outcome
 
 
-def _once_written(out: Path, owner: str) -> Iterator[Path]:
-    """Find the files below ``out`` that are generated from this source, by their stamps."""
-    mark = stamps.source_mark(owner)
-    if not out.is_dir():
-        return
-    for path in out.rglob("*"):
-        if path.is_file() and path.suffix != ".pyc" and path.parent.name != CACHE_FOLDER:
-            lines = stamps.head(path)
-            if stamps.is_generated(lines) and any(mark in line for line in lines):
-                yield path
+def _stale(out: Path, belongings: Belongings) -> Iterator[Path]:
+    """Find the files that earlier runs generated from this source, and that this run does not generate."""
+    excluded = belongings.others | set(belongings.files)
+    packages = set(belongings.files.values())
+    found = [(path, package) for package in packages for path in _files(out, out / package)]
+    for path, package in [*found, *belongings.gone.items()]:
+        target = out / path
+        mark = stamps.source_mark(belongings.owner, package, path)
+        if path not in excluded and target.is_file() and stamps.is_from(target, mark):
+            yield target
+
+
+def _files(out: Path, folder: Path) -> Iterator[Path]:
+    """The files in a folder, by their paths below ``out``. Definitions are never in hidden folders, so neither is output."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
+        for name in files:
+            path = Path(place, name)
+            if not path.is_symlink() and path.is_file():
+                yield path.relative_to(out)
 
 
 def _check_ownership(targets: Iterable[Path]) -> None:
@@ -138,28 +171,34 @@ def _format(path: Path, text: str, *, whole: bool) -> str:
 
 
 def _remove_empty(folder: Path, out: Path, empty: set[str]) -> None:
-    """Remove a folder, and its parents, if they contain only Python's cache and empty generated files.
+    """Remove a folder of removed files if it contains only Python's cache and empty generated files.
+
+    The folders around it are removed too if they contain only Python's cache.
 
     Args:
         empty: the names of these empty files, such as ``py.typed``.
     """
     while folder != out and folder.is_dir():
-        caches, files = [], []
+        caches: list[Path] = []
+        files: list[Path] = []
         for path in folder.iterdir():
+            if path.is_symlink():
+                return
             if path.name == "__pycache__" and path.is_dir():
                 caches.append(path)
+                files += path.iterdir()
             elif path.name in empty and path.is_file() and path.stat().st_size == 0:
                 files.append(path)
             else:
                 return
-        for cache in caches:
-            files += cache.iterdir()
+        if any(path.suffix != ".pyc" for path in files if path.parent != folder):
+            return
         for path in files:
             path.unlink()
         for cache in caches:
             cache.rmdir()
         folder.rmdir()
-        folder = folder.parent
+        folder, empty = folder.parent, set()
 
 
 def replace_files(files: Mapping[Path, bytes], *, durable: bool = True) -> None:

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from krammar.cli import main
-from krammar.compiler.write import CACHE_FOLDER, write
+from krammar.compiler.write import CACHE_FOLDER, Belongings, write
 from tests.compiler.support import gen
 
 ALPHA = """\
@@ -620,7 +620,8 @@ def test_progress_counts_what_is_done(tmp_path: Path) -> None:
     }
     done: list[int] = []
 
-    write(tmp_path, "source", rendered, format_whole=True, progress=done.append)
+    belongings = Belongings("source", dict.fromkeys(rendered, ""), {}, set())
+    write(tmp_path, belongings, rendered, format_whole=True, progress=done.append)
 
     assert (tmp_path / "0.py").read_text().splitlines()[1] == "x = ["
     assert (tmp_path / "20.py").read_text().splitlines()[1] == "x = 19"

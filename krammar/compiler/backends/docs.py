@@ -156,7 +156,7 @@ class DocsBackend(TemplateBackend):
 
     def overview(self, sources: Sequence[Source]) -> Iterator[File]:
         """Yield the index above several packages, and the files that it loads."""
-        header = stamps.header(sources[0].owner, sources[0].label)
+        header = stamps.header(sources[0].label)
         packages = [
             {
                 "name": source.title.replace("/", "."),

@@ -20,13 +20,10 @@ class Source:
     """A protocol without errors, as the input of a backend.
 
     ``label`` is the name of the folder of definitions, reduced to letters, digits, ``_``, ``.`` and ``-``.
-    ``owner`` identifies the files of this source in their stamps: the label, and the name of the backend
-    unless it is ``python``.
     """
 
     protocol: ir.Protocol
     label: str
-    owner: str
 
     @property
     def title(self) -> str:
@@ -69,7 +66,7 @@ class Source:
         Args:
             inside: the name of the definition file, if the file is generated from a single one.
         """
-        return stamps.header(self.owner, self.label, self.protocol.package, *inside)
+        return stamps.header(self.label, self.protocol.package, *inside)
 
 
 @dataclass(frozen=True, slots=True)

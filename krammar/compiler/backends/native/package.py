@@ -119,7 +119,7 @@ class NativePackage:
                     raise SourceError(
                         f"{definitions} contains errors; run `krammar check {definitions}`"
                     )
-                return cls(folder, definitions.resolve(), Source(protocol, label, label))
+                return cls(folder, definitions.resolve(), Source(protocol, label))
         raise SourceError(f"{definitions} contains no definitions of {place}; {_NAME_DEFINITIONS}")
 
     def select(self, only: Iterable[str]) -> list[str]:
