@@ -19,6 +19,7 @@ from krammar.compiler.schemas import (
     SchemaField,
     intersect,
 )
+from krammar.util.diagnostics import most_similar
 
 _INTEGERS = {
     "int8": (-(2**7), 2**7 - 1),
@@ -31,6 +32,41 @@ _INTEGERS = {
 _SCALARS = frozenset(_INTEGERS) | {"bool", "float64", "string", "bytes", "records", "uuid"}
 _KINDS = frozenset(
     {"request", "response", "header", "data", "metadata", "coordinator-key", "coordinator-value"}
+)
+# All properties that Kafka's generator knows. It refuses others, as a typo would change the bytes silently.
+_SCHEMA = frozenset(
+    {
+        "apiKey",
+        "commonStructs",
+        "deprecatedVersions",
+        "fields",
+        "flexibleVersions",
+        "headerVersions",
+        "latestVersionUnstable",
+        "listeners",
+        "name",
+        "type",
+        "validVersions",
+    }
+)
+_STRUCT = frozenset({"deprecatedVersions", "fields", "name", "versions"})
+_FIELD = frozenset(
+    {
+        "about",
+        "default",
+        "entityType",
+        "fields",
+        "flexibleVersions",
+        "ignorable",
+        "mapKey",
+        "name",
+        "nullableVersions",
+        "tag",
+        "taggedVersions",
+        "type",
+        "versions",
+        "zeroCopy",
+    }
 )
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 # The maximum nesting of fields. Definitions allow fewer levels, see ``parser``.
@@ -113,6 +149,49 @@ class SchemaReader:
         numbers = [n for n, line in enumerate(self.lines, 1) if pattern.search(line)]
         return next((n for n in numbers if n >= after), numbers[0] if numbers else 0)
 
+    def _line_of(self, key: str, after: int = 1) -> int:
+        """The first line from ``after`` on that contains a property, or ``after``."""
+        pattern = re.compile(rf"{re.escape(json.dumps(key, ensure_ascii=False))}\s*:")
+        lines = enumerate(self.lines[after - 1 :], after)
+        return next((number for number, text in lines if pattern.search(text)), after)
+
+    def _check_properties(
+        self, data: dict[str, Any], known: frozenset[str], line: int, what: str
+    ) -> None:
+        """Report properties that Kafka's schemas do not have."""
+        for key in sorted(data.keys() - known):
+            near = most_similar(key, known)
+            hint = f'; did you mean "{near}"?' if near else ""
+            self._problem(
+                self._line_of(key, line),
+                f"{what} has the unknown property {json.dumps(key)}{hint}",
+            )
+
+    def _headers(self, data: dict[str, Any], schema: MessageSchema, line: int) -> dict[int, int]:
+        """The header version of each version, from ``headerVersions`` (KIP-1313). Empty without it."""
+        given = data.get("headerVersions")
+        if given is None:
+            return {}
+        if schema.kind not in {"request", "response"}:
+            self._problem(line, f'a schema of type {schema.kind} cannot have "headerVersions"')
+            return {}
+        if not isinstance(given, dict):
+            self._problem(line, f'"headerVersions" is not an object: {json.dumps(given)}')
+            return {}
+        found: dict[int, int] = {}
+        for text, value in given.items():
+            versions = intersect(self._range(text, line), schema.versions)
+            header = self._number({"headerVersions": value}, "headerVersions", line)
+            for version in range(versions[0], versions[1] + 1) if versions else ():
+                if version in found:
+                    self._problem(line, f'"headerVersions" contains version {version} twice')
+                    return {}
+                found[version] = -1 if header is None else header
+        missing = [v for v in range(schema.span[0], schema.span[1] + 1) if v not in found]
+        if missing:
+            self._problem(line, f'"headerVersions" does not contain version {missing[0]}')
+        return found
+
     def _problem(self, line: int, message: str) -> None:
         self.problems.append(ImportSchemaError(self.path, line, message))
 
@@ -164,11 +243,13 @@ class SchemaReader:
             key=key,
             versions=versions,
             flexible_from=None,
-            unstable=data.get("latestVersionUnstable") is True,
+            unstable=self._flag(data, "latestVersionUnstable", line),
             release=self.release,
         )
+        self._check_properties(data, _SCHEMA, 1, name or "the schema")
         if versions is None:
             return schema
+        schema.headers = self._headers(data, schema, self._line_of("headerVersions"))
         if flexible and flexible[0] <= versions[1]:
             if flexible[1] < versions[1]:
                 self._problem(line, "the flexible versions end before the last version")
@@ -177,6 +258,7 @@ class SchemaReader:
         for struct in self._objects(data, "commonStructs", line):
             struct_name = self._name(struct, line)
             at = self._line(struct_name, line)
+            self._check_properties(struct, _STRUCT, at, f'struct "{struct_name}"')
             span = intersect(self._range(self._text(struct, "versions", at), at), versions)
             if span:
                 commons[struct_name] = (struct, span, at)
@@ -203,6 +285,7 @@ class SchemaReader:
         for entry in self._objects(data, "fields", line):
             name = self._name(entry, line)
             line = self._line(name, line)
+            self._check_properties(entry, _FIELD, line, f'field "{name}"')
             read = self._field(entry, name, span, commons, line)
             if read:
                 if any(other.name == read.name for other in result):

@@ -86,7 +86,7 @@ class MessageSchema:
     ``versions`` is None if only the key of the message is still reserved. ``flexible_from`` is None if no
     version is flexible. ``older`` are the versions from schemas of older releases. ``file`` is the stem of the
     definition file. ``version_prefixed`` is whether an int16 version precedes the fields. If ``open_ended``,
-    the only layout serves any version.
+    the only layout serves any version. ``headers`` are the header versions that the schema itself gives, by version.
     """
 
     path: Path
@@ -104,6 +104,7 @@ class MessageSchema:
     routing: str = ""
     version_prefixed: bool = False
     open_ended: bool = False
+    headers: dict[int, int] = field(default_factory=dict)
 
     @property
     def span(self) -> Range:
