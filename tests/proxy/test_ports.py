@@ -6,84 +6,29 @@ import os
 import random
 import re
 import socket
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import kafka_wire
 import pytest
 from kafka_wire import (
     HeartbeatRequest,
-    HeartbeatResponse,
     MetadataRequest,
-    MetadataResponse,
 )
 
 from krammar.proxy import Proxy, ProxyError
 from krammar.proxy.addresses import ANY, Address
 from krammar.proxy.ports import FixedPorts, PortUses, fixed_ports
-from krammar.wire.connection import RequestReceived, ServerConnection
-from tests.ports import free_port
-from tests.proxy.support import Client, address
+from tests.proxy.support import (
+    Brokers,
+    Client,
+    Nodes,
+    address,
+    free_range,
+    is_open,
+    ports,
+    reached,
+)
 from tests.support.waiting import until
-
-Nodes = dict[int, str]
-
-
-class Brokers:
-    """A server on all addresses 127.x.y.z of one port. It names ``nodes``, and who it is: the address that was reached."""
-
-    def __init__(self) -> None:
-        self.nodes: Nodes = {}
-        self._socket = socket.create_server(("0.0.0.0", 0), backlog=1024)
-        self.port = self._socket.getsockname()[1]
-        self._open: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            self._open.append(connection)
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        server = ServerConnection(kafka_wire)
-        host = connection.getsockname()[0]
-        with connection:
-            try:
-                while data := connection.recv(65536):
-                    server.receive_data(data)
-                    for event in server.events():
-                        assert isinstance(event, RequestReceived)
-                        connection.sendall(server.send_response(event, self._answer(event, host)))
-            except OSError:
-                pass
-
-    def _answer(self, event: RequestReceived, host: str) -> Any:
-        if isinstance(event.request, MetadataRequest):
-            entry = MetadataResponse.Broker
-            return MetadataResponse(
-                cluster_id=host,
-                brokers=[
-                    entry(node_id=node, host=each, port=self.port)
-                    for node, each in self.nodes.items()
-                ],
-            )
-        return HeartbeatResponse(throttle_time_ms=int(host.rpartition(".")[2]))
-
-    def close(self) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        for each in self._open:
-            each.close()
 
 
 @pytest.fixture
@@ -91,27 +36,6 @@ def brokers() -> Iterator[Brokers]:
     found = Brokers()
     yield found
     found.close()
-
-
-def ask(place: Address) -> MetadataResponse:
-    with Client(place) as client:
-        response: MetadataResponse = client.ask(MetadataRequest(topics=[]), 12).response
-        return response
-
-
-def ports(place: Address) -> dict[int, int]:
-    """The ports by node id that a client gets."""
-    return {each.node_id: each.port for each in ask(place).brokers}
-
-
-def reached(port: int) -> str:
-    """The address to which a port leads."""
-    return str(ask(Address("127.0.0.1", port)).cluster_id)
-
-
-def is_open(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 # -- what the user writes
@@ -191,17 +115,6 @@ def test_ports_that_belong_to_two_things(
 
 
 # -- fixed ports
-
-
-@contextmanager
-def free_range(size: int) -> Iterator[int]:
-    """Find so many free ports in a row, and return the first."""
-    for _ in range(100):
-        first = free_port()
-        if all(not is_open(port) for port in range(first, first + size)):
-            yield first
-            return
-    raise AssertionError("no free ports")
 
 
 def test_fixed_ports_are_those_of_the_node_ids_after_a_restart_too(brokers: Brokers) -> None:

@@ -8,7 +8,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
@@ -19,10 +21,11 @@ from kafka_wire import MetadataResponse
 
 from krammar.proxy.addresses import Address
 from krammar.testing import KafkaBroker, KafkaCluster
+from tests.proxy.support import Brokers, free_range, is_open, ports, reached
 from tests.proxy.test_logins import USERS, own
 from tests.proxy.test_tls import Certificates, confluent
 from tests.support.frames import framed, read_frame
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 from tests.tap.support import upstream as running
 
 # A request for all topics, in version 0.
@@ -79,6 +82,13 @@ def started(upstream: str, *options: str, folder: Path) -> Iterator[Running]:
     assert process.returncode == 0
 
 
+@pytest.fixture
+def brokers_that_move() -> Iterator[Brokers]:
+    found = Brokers()
+    yield found
+    found.close()
+
+
 def brokers(place: Address) -> set[tuple[str, int]]:
     with socket.create_connection(place, timeout=PATIENCE) as client:
         client.sendall(METADATA)
@@ -100,6 +110,52 @@ def test_all_workers_have_the_same_ports(tmp_path: Path) -> None:
         admin = AdminClient({"bootstrap.servers": str(proxy.address)})
         assert len(admin.list_topics(timeout=PATIENCE).brokers) == 3
         assert proxy.number("krammar_proxy_requests_total") >= 23
+
+
+def test_all_workers_close_a_port_and_follow_a_broker(
+    brokers_that_move: Brokers, tmp_path: Path
+) -> None:
+    (tmp_path / "proxy.toml").write_text("broker_port_timeout = 0.4\n")
+    brokers_that_move.nodes = {1: "127.0.0.10", 2: "127.0.0.20"}
+    with started(brokers_that_move.bootstrap, "proxy.toml", folder=tmp_path) as proxy:
+        before = ports(proxy.address)
+        brokers_that_move.nodes = {1: "127.0.0.11"}
+        until(lambda: ports(proxy.address) and not is_open(before[2]), after=lambda: time.sleep(2))
+        # Each connection can reach another worker, and all of them know where the broker is.
+        assert {frozenset(ports(proxy.address).items()) for _ in range(8)} == {
+            frozenset({(1, before[1])})
+        }
+        assert {reached(before[1]) for _ in range(8)} == {"127.0.0.11"}
+        brokers_that_move.nodes = {node: f"127.0.0.{10 * node}" for node in range(1, 9)}
+        with ThreadPoolExecutor(8) as pool:  # several workers ask for ports at once
+            told = list(pool.map(lambda _: ports(proxy.address), range(16)))
+        assert len({frozenset(each.items()) for each in told}) == 1
+        assert told[0][2] == before[2]
+        assert {reached(told[0][5]) for _ in range(8)} == {"127.0.0.50"}
+
+
+def test_fixed_ports_of_all_workers(brokers_that_move: Brokers, tmp_path: Path) -> None:
+    brokers_that_move.nodes = {1: "127.0.0.10", 2: "127.0.0.20"}
+    with free_range(3) as first:
+        options = ("--broker-ports", f"{first}-{first + 2}")
+        with started(brokers_that_move.bootstrap, *options, folder=tmp_path) as proxy:
+            assert ports(proxy.address) == {1: first + 1, 2: first + 2}
+            assert {reached(first + 2) for _ in range(8)} == {"127.0.0.20"}
+            for pid in proxy.workers:
+                os.kill(pid, signal.SIGKILL)
+            for _ in range(2):
+                proxy.wait_for("has ended")
+            # Workers that are started again know where the brokers are.
+            until(lambda: is_open(first + 1))
+            assert {reached(first + 1) for _ in range(4)} == {"127.0.0.10"}
+
+
+def test_a_fixed_port_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        options = ("--listen", "127.0.0.1:0", "--broker-ports", f"3={port}")
+        text = fails(command("127.0.0.1:1", *options), tmp_path)
+    assert f"127.0.0.1:{port}: address already in use (the port of node 3)" in text
 
 
 def test_several_listeners(tmp_path: Path) -> None:
