@@ -72,7 +72,7 @@ class Tap(Proxy):
         clients: Mapping[str, Any] | None = None,
         brokers: Mapping[str, Any] | None = None,
     ) -> None:
-        names = ["", *(str(number) for number in range(2, len(routes) + 1))]
+        names = ["", *(f"#{number}" for number in range(2, len(routes) + 1))]
         fixed = _fixed_ports(dict(zip(names, routes, strict=True)))
         large = LargeFrames(max(MAX_LARGE_FRAMES, 2 * max_frame))
         self._watcher = Watcher(package_of(protocol), observers, max_frame, large, self._fail)

@@ -272,6 +272,11 @@ def test_a_broker_that_is_down_is_a_line() -> None:
         (("--upstream", "a:1", "--upstream", "b:1"), "give one --listen for each --upstream"),
         (("--upstream", "a:1", "--listen", ":1", "--listen", ":2"), "give one --listen"),
         (("--upstream", "a:1", "--max-frame", "0"), "--max-frame"),
+        (("--upstream", "a:1", "--broker-ports", "x"), "--broker-ports: 'x' is no port"),
+        (
+            ("--upstream", "a:1", "--broker-ports", "1", "--broker-ports", "2"),
+            "give one --broker-ports for each --upstream",
+        ),
         (("/nowhere/a.tap",), "does not exist"),
         ((__file__,), "is not a capture"),
         ((__file__, "--upstream", "a:1"), "FILE cannot be combined with"),

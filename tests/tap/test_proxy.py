@@ -21,8 +21,9 @@ from krammar.proxy.link import Link
 from krammar.tap.capture import Capture, CaptureWriter, Flag
 from krammar.tap.frame import Frame, Status
 from krammar.tap.observer import Observer
-from krammar.tap.proxy import Route, TapError
+from krammar.tap.proxy import Route, Tap, TapError
 from krammar.wire.connection import ResponseReceived
+from tests.ports import free_port
 from tests.support.frames import framed
 from tests.support.waiting import PATIENCE
 from tests.tap.support import Client, Recorder, TapThread, Upstream, broker, upstream
@@ -492,6 +493,46 @@ def test_an_upstream_that_names_brokers_without_end(monkeypatch: pytest.MonkeyPa
         assert len(tap.ports) + len(refused) == number + 1
         # Addresses without a port do not change.
         assert event.response.brokers[-1] == brokers[-1]
+
+
+def test_fixed_ports_of_brokers() -> None:
+    brokers = [
+        MetadataResponse.Broker(node_id=node, host=f"127.0.0.{node}", port=1) for node in (3, 4)
+    ]
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(framed(response(MetadataResponse(brokers=brokers), 12, 0)))
+        connection.recv(1)
+
+    with upstream(serve) as server:
+        tap = TapThread(server.address)
+        port = free_port()
+        tap.routes = [Route(Address("127.0.0.1", 0), server.address, f"3={port}")]
+        with tap, Client(tap.address) as client:
+            event = client.ask(MetadataRequest(topics=[]), 12)
+            first, second = event.response.brokers
+            assert (first.node_id, first.host, first.port) == (3, "127.0.0.1", port)
+            # A node without a port keeps its address, and a notice names it.
+            assert second == brokers[1]
+            tap.recorder.wait(
+                lambda r: any("node 4 is outside of broker_ports" in each for each in r.notices)
+            )
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("9-1", "2=2"), "the range 9-1 of ports ends before it begins"),
+        (("1=9001", "1=9001"), "port 9001 of node 1 of the listener '#2' is also that of node 1"),
+        (("1=9001", None), "the listener '#2' has no ports"),
+    ],
+)
+def test_invalid_ports_of_brokers(given: tuple[str | None, ...], expected: str) -> None:
+    anywhere = Address("127.0.0.1", 0)
+    routes = [Route(anywhere, Address("127.0.0.1", 1), each) for each in given]
+    with pytest.raises(TapError, match=f"--broker-ports: {expected}"):
+        Tap(kafka_wire, routes, [])
 
 
 class Breaking(Observer):
