@@ -183,7 +183,7 @@ class PortUses(Generic[Key]):
 
     def overdue(self) -> list[Key]:
         """Return the brokers whose ports are to be closed."""
-        # PortUses are noticed late: responses that repeat are not counted until the next look, nor are those of other processes.
+        # Uses are noticed late: responses that repeat are not counted until the next look, nor are those of other processes.
         limit = self._clock() - self.seconds - 2 * self.period
         return [key for key, last in self._last.items() if last < limit]
 
