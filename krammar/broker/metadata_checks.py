@@ -7,7 +7,7 @@ written ends the start. A setting that is invalid in this version is ignored ins
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import kafka_wire as kw
@@ -60,47 +60,46 @@ def _topic(record: kw.TopicRecord) -> None:
 
 
 def _partition(record: kw.PartitionRecord) -> None:
-    _refuse(partition_problem(record.partition_id))
-    where = f"partition {record.partition_id}"
+    number = record.partition_id
+    _refuse(partition_problem(number))
     check_replicas([record.replicas], _NODES)
-    _check_leader(where, record.leader, _NONE)
-    for name in ("leader_epoch", "partition_epoch"):
-        epoch = getattr(record, name)
+    _check_leader(number, record.leader, _NONE)
+    for epoch in (record.leader_epoch, record.partition_epoch):
         if epoch != _NONE:
-            _refuse(epoch_problem(epoch), f"{where}: {name}: ")
-    if len(record.directories) not in (0, len(record.replicas)):
+            _refuse(epoch_problem(epoch), f"partition {number}: ")
+    directories = record.directories
+    if directories and len(directories) != len(record.replicas):
         raise invalid_request(
-            f"{where} has {len(record.replicas)} replicas, but {len(record.directories)} directories"
+            f"partition {number} has {len(record.replicas)} replicas, but {len(directories)} directories"
         )
-    _check_node_lists(where, record)
+    _check_nodes(number, record)
 
 
 def _partition_change(record: kw.PartitionChangeRecord) -> None:
-    _refuse(partition_problem(record.partition_id))
-    where = f"partition {record.partition_id}"
+    number = record.partition_id
+    _refuse(partition_problem(number))
     if record.replicas is not None:
         check_replicas([record.replicas], _NODES)
-    _check_leader(where, record.leader, _UNCHANGED)
-    _check_node_lists(where, record)
+    _check_leader(number, record.leader, _UNCHANGED)
+    _check_nodes(number, record)
 
 
-def _check_leader(where: str, leader: int, least: int) -> None:
+def _check_leader(partition: int, leader: int, least: int) -> None:
     if leader < least:
-        raise invalid_request(f"{where}: {leader} is not the id of a leader")
+        raise invalid_request(f"partition {partition}: {leader} is not the id of a leader")
 
 
-def _check_node_lists(where: str, record: Any) -> None:
-    for name in (
-        "isr",
-        "adding_replicas",
-        "removing_replicas",
-        "eligible_leader_replicas",
-        "last_known_elr",
+def _check_nodes(partition: int, record: Any) -> None:
+    """Check lists of nodes. A log has a record for each of many thousand partitions."""
+    for nodes in (
+        record.isr,
+        record.adding_replicas,
+        record.removing_replicas,
+        record.eligible_leader_replicas,
+        record.last_known_elr,
     ):
-        nodes: Sequence[int] | None = getattr(record, name)
-        for node in nodes or ():
-            if node < 0:
-                raise invalid_request(f"{where}: {name}: {node} is not the id of a node")
+        if nodes and min(nodes) < 0:
+            raise invalid_request(f"partition {partition}: {min(nodes)} is not the id of a node")
 
 
 def _feature(record: kw.FeatureLevelRecord) -> None:

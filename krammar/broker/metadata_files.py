@@ -7,6 +7,7 @@ a footer; without a footer it is incomplete. The segments contain the records fr
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import re
@@ -164,7 +165,7 @@ def segment_batches(
     except DecodeError as error:
         cause = str(error)
     if end < len(content):
-        if not last or _batch_after(content, end):
+        if not last or _batch_after(path, content, end):
             raise BrokerError(
                 f"{path}: the batch at byte {end} is corrupt ({cause}), and other batches follow; "
                 "restore the file from a copy, or truncate it there and lose the rest"
@@ -205,11 +206,11 @@ def contents_of(
         ) from None
 
 
-def _batch_after(content: _Content, corrupt: int) -> bool:
+def _batch_after(path: Path, content: _Content, corrupt: int) -> bool:
     """Return whether a complete batch follows a corrupt one, which a crash while writing cannot cause."""
     view = content.bytes
-    for begin in range(corrupt + 1 + MAGIC_AT, len(view), _PORTION):
-        for magic in re.finditer(b"\x02", view[begin : begin + _PORTION]):
+    for begin, end in _portions(path, corrupt + 1 + MAGIC_AT, len(view)):
+        for magic in re.finditer(b"\x02", view[begin:end]):
             start = begin - MAGIC_AT + magic.start()
             header = header_at(view, start, start)
             if header is not None and header.size_in_bytes <= min(len(view) - start, LARGEST_BATCH):
@@ -218,6 +219,25 @@ def _batch_after(content: _Content, corrupt: int) -> bool:
                         return True
         content.forget(begin)
     return False
+
+
+def _portions(path: Path, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the begins and ends of portions of a file, without the holes of a sparse one."""
+    fd = open_regular(path)
+    try:
+        while begin < end:
+            stop = end
+            if hasattr(os, "SEEK_DATA"):
+                begin = os.lseek(fd, begin, os.SEEK_DATA)
+                stop = min(os.lseek(fd, begin, os.SEEK_HOLE), end)
+            for at in range(begin, stop, _PORTION):
+                yield at, min(at + _PORTION, stop)
+            begin = stop
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # only a hole is left
+            raise
+    finally:
+        os.close(fd)
 
 
 def bootstrap_records(directory: Path) -> list[Placed]:

@@ -312,7 +312,7 @@ def internal_cases(topic: str, outside: Path) -> Iterator[Case]:
 def _columns(kind: str, outside: Path) -> Iterator[Iterator[list[Record]]]:
     """The records of each field of a key and its value."""
     key = _key(kind)
-    value = _VALUE_SEEDS.get(kind, getattr(kw, f"{kind}Value"))()
+    value: Codec = _VALUE_SEEDS.get(kind, getattr(kw, f"{kind}Value"))()
     for whole in (key, value):
         for place in places(type(whole)):
             yield _column(kind, key, value, whole, place, outside)
@@ -361,5 +361,6 @@ def _around_member(kind: str, key: Any) -> list[Record]:
             own_key: Any = getattr(kw, f"{other}Key")(group_id=key.group_id)
             if hasattr(own_key, "member_id"):
                 own_key.member_id = getattr(key, "member_id", MEMBER)
-            found.append(Record(key=own_key.encode(), value=_VALUE_SEEDS[other]().encode()))
+            own_value: Any = _VALUE_SEEDS[other]()
+            found.append(Record(key=own_key.encode(), value=own_value.encode()))
     return found

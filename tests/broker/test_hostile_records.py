@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import kafka_wire as kw
 import pytest
@@ -20,7 +22,8 @@ from krammar.broker.metadata_records import KAFKA_FEATURES, encode_frame
 from krammar.logfiles.internal_topics import KINDS
 from krammar.logfiles.metadata_frame import TYPES
 from krammar.logfiles.names import METADATA_TOPIC
-from krammar.wire.batches import Record
+from krammar.logfiles.snapshot import CRC_AT, CRC_COVERS_FROM
+from krammar.wire.batches import Record, crc32c
 from krammar.wire.message import Codec
 from tests.broker.hostile_folders import SETTINGS, Outcome, append, examine, fill, listing
 from tests.broker.hostile_records import NEW, Case, internal_cases, metadata_cases
@@ -216,3 +219,89 @@ def test_a_symbolic_link_is_not_a_partition(fresh: Copy) -> None:
     log.symlink_to(elsewhere)
     with pytest.raises(BrokerError, match="is a symbolic link to"):
         Broker.start(data_dir=data, properties=SETTINGS)
+
+
+def test_records_of_groups_and_transactions_are_skipped_one_by_one(
+    fresh: Copy,
+) -> None:
+    """The numbers would leave their range with the next rebalance or transaction. The others are served."""
+    data = fresh()
+    key: Any = kw.GroupMetadataKey(group="hostile")
+    value: Any = kw.GroupMetadataValue(version=3, protocol_type="consumer", generation=2**31 - 1)
+    groups = append(data, Case(OFFSETS, "", (Record(key=key.encode(), value=value.encode()),)))
+    key = kw.TransactionLogKey(transactional_id="hostile")
+    value = kw.TransactionLogValue(
+        version=1, producer_id=2**63 - 1, producer_epoch=0, transaction_status=0
+    )
+    states = append(data, Case(TRANSACTIONS, "", (Record(key=key.encode(), value=value.encode()),)))
+    outcome = examine(data)
+    assert outcome.problems == []
+    assert not outcome.refusals
+    assert warnings(outcome, groups) == ["generation: 2147483647 is not an epoch"]
+    assert warnings(outcome, states) == ["producer_id: 9223372036854775807 is not a number from 0"]
+    with (
+        Broker.start(data_dir=data, properties=SETTINGS) as broker,
+        RawClient(broker.port) as client,
+    ):
+        found = client.call(kw.ListGroupsRequest(), 5)
+        assert "hostile" not in [group.group_id for group in found.groups]
+
+
+def warnings(outcome: Outcome, file: Path) -> list[str]:
+    """Why records of a file were skipped, up to a comma or the limit."""
+    pattern = rf"{re.escape(str(file))}: the record at offset \d+ is skipped: (.*?)(?:,| to ).*"
+    return [found[1] for line in outcome.lines if (found := re.fullmatch(pattern, line))]
+
+
+def test_many_warnings_are_counted(fresh: Copy) -> None:
+    data = fresh()
+    key: Any = kw.OffsetCommitKey(group="g", topic="../x", partition=0)
+    value: Any = kw.OffsetCommitValue(version=3, offset=1)
+    record = Record(key=key.encode(), value=value.encode())
+    file = append(data, Case(OFFSETS, "", (record,) * 50))
+    outcome = examine(data)
+    about = [line for line in outcome.lines if str(file.parent) in line]
+    assert len(about) == 21
+    assert about[-1] == f"{file.parent}: 30 more warnings like the last one"
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "problem"),
+    [
+        ("log-start-offset-checkpoint", f"orders 0 {2**63 - 1}", "is not an offset"),
+        ("log-start-offset-checkpoint", "orders 0 -1", "-1 is not an offset"),
+        ("recovery-point-offset-checkpoint", "orders -1 0", "-1 is not a partition"),
+        ("recovery-point-offset-checkpoint", "../orders 0 0", "has characters other than"),
+        ("recovery-point-offset-checkpoint", f"orders 0 {'9' * 5000}", "not a number"),
+    ],
+)
+def test_checkpoints_with_impossible_rows_are_ignored(
+    fresh: Copy, name: str, row: str, problem: str
+) -> None:
+    data = fresh()
+    (data / name).write_text(f"0\n1\n{row}\n")
+    outcome = examine(data)
+    assert outcome.problems == []
+    assert "broker" not in outcome.refusals
+    [warning] = [line for line in outcome.lines if name in line and "ignored" in line]
+    assert warning.startswith(f"{data / name}: ")
+    assert problem in warning
+    assert len(warning) < 1000
+
+
+@pytest.mark.parametrize(
+    "field", ["producer_id", "epoch", "last_offset", "current_txn_first_offset"]
+)
+def test_snapshots_of_producers_with_impossible_numbers_are_skipped(
+    fresh: Copy, field: str
+) -> None:
+    data = fresh()
+    entry: Any = kw.ProducerSnapshot.ProducerEntry(producer_id=1, epoch=1, timestamp=1 << 60)
+    setattr(entry, field, -2)
+    content = bytearray(kw.ProducerSnapshot(producer_entries=[entry]).encode(1))
+    content[CRC_AT:CRC_COVERS_FROM] = crc32c(bytes(content[CRC_COVERS_FROM:])).to_bytes(4, "big")
+    path = max((data / "orders-0").glob("*.snapshot"))
+    path.write_bytes(content)
+    outcome = examine(data)
+    assert outcome.problems == []
+    assert any(f"{path}: " in line and f"{field}: -2" in line for line in outcome.lines)
