@@ -27,7 +27,7 @@ from krammar.logfiles.names import (
     segment_bases,
     stem,
 )
-from krammar.util.regular_files import check_size, open_regular
+from krammar.util.regular_files import check_file_size, open_regular
 from krammar.wire.batches import (
     ControlRecord,
     ControlRecordType,
@@ -84,7 +84,7 @@ class _Content:
             fd = open_regular(path)
             try:
                 size = os.fstat(fd).st_size
-                check_size(size, LARGEST_FILE, path)
+                check_file_size(size, LARGEST_FILE, path)
                 self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ) if size else None
             finally:
                 os.close(fd)

@@ -36,7 +36,14 @@ from krammar.broker.metadata_records import (
     encode_frame,
     feature_problem,
 )
-from krammar.util.durable import create, make_folders, rename, sync, write_atomically, write_fully
+from krammar.util.durable import (
+    create_file,
+    make_folders,
+    rename,
+    sync,
+    write_atomically,
+    write_fully,
+)
 from krammar.util.regular_files import open_regular
 from krammar.wire.batches import (
     ControlRecord,
@@ -313,7 +320,7 @@ class MetadataLog:
         path = self.directory / snapshot_name(self.end_offset, self.epoch)
         draft = path.with_suffix(_UNFINISHED)
         try:
-            fd = create(draft, _OWNER_ONLY)
+            fd = create_file(draft, _OWNER_ONLY)
             try:
                 end = 0
                 for batch in self._snapshot_of(records, level):

@@ -120,7 +120,7 @@ def write_atomically(
     path = os.fspath(path)
     temporary = f"{path}.tmp"
     try:
-        fd = create(temporary, mode)
+        fd = create_file(temporary, mode)
         try:
             write_fully(fd, data, 0)
             if durable:
@@ -138,7 +138,7 @@ def write_atomically(
         sync(_folder_of(path))
 
 
-def create(path: StrPath, mode: int = 0o644) -> int:
+def create_file(path: StrPath, mode: int = 0o644) -> int:
     """Create a file, and open it for writing. Returns the file descriptor. Raises OSError.
 
     What a crash has left under this name is removed first. That can also be a link or a pipe of a stranger.

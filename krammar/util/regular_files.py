@@ -77,7 +77,7 @@ def read_small(path: StrPath, limit: int) -> bytes:
     fd = open_regular(path)
     try:
         size = os.fstat(fd).st_size
-        check_size(size, limit, path)
+        check_file_size(size, limit, path)
         parts = []
         left = limit + 1  # the file can grow meanwhile
         while left and (part := os.read(fd, min(left, size + 1))):
@@ -86,11 +86,11 @@ def read_small(path: StrPath, limit: int) -> bytes:
     finally:
         os.close(fd)
     data = parts[0] if len(parts) == 1 else b"".join(parts)
-    check_size(len(data), limit, path)
+    check_file_size(len(data), limit, path)
     return data
 
 
-def check_size(size: int, limit: int, path: StrPath) -> None:
+def check_file_size(size: int, limit: int, path: StrPath) -> None:
     """Raise OSError if a file is larger than ``limit`` bytes."""
     if size > limit:
         reason = f"has {size} bytes, and at most {limit} are read"

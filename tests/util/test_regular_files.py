@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from krammar.util.durable import create, write_atomically, write_from
+from krammar.util.durable import create_file, write_atomically, write_from
 from krammar.util.regular_files import open_regular, read_small
 
 READ, WRITE = os.O_RDONLY, os.O_RDWR
@@ -113,7 +113,7 @@ def test_a_file_is_created_only_if_nothing_else_has_its_name(tmp_path: Path) -> 
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_bytes(b"old")
     link.symlink_to(target)
-    fd = create(link, 0o600)
+    fd = create_file(link, 0o600)
     os.write(fd, b"new")
     os.close(fd)
     assert target.read_bytes() == b"old"

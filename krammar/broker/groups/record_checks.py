@@ -17,7 +17,7 @@ _STATES = (
 )
 
 
-def check_record(kind: str, key: Any, value: Any) -> None:
+def check_group_record(kind: str, key: Any, value: Any) -> None:
     """Check the decoded key and value of a record, which is no tombstone. Raises ValueError."""
     check = _CHECKS.get(kind)
     if check is not None:

@@ -12,7 +12,7 @@ from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import GroupState
 from krammar.broker.groups.host import AnyGroup
 from krammar.broker.groups.offsets import CommittedOffset, Offsets, offset_record, read_offset
-from krammar.broker.groups.record_checks import check_record
+from krammar.broker.groups.record_checks import check_group_record
 from krammar.broker.slices import Steps, finish
 from krammar.logfiles.internal_topics import decode_record
 from krammar.util.few_warnings import FewWarnings
@@ -79,7 +79,7 @@ class Shard:
         key: Any = decoded.key
         value: Any = decoded.value
         if value is not None:
-            check_record(decoded.kind, key, value)
+            check_group_record(decoded.kind, key, value)
         if decoded.kind in ("OffsetCommit", "LegacyOffsetCommit"):
             where = (key.topic, key.partition)
             if value is None:
