@@ -137,12 +137,9 @@ def snapshot_batches(path: Path) -> Iterator[RecordBatch] | None:
     with suppress(DecodeError):
         for last in _batches(path, content):
             end = last.position + last.size_in_bytes
-        is_footer = (
-            last is not None
-            and last.is_control
-            and last.control_records()[-1].type == ControlRecordType.SNAPSHOT_FOOTER
-        )
-        if is_footer and end == len(content):
+        controls = last.control_records() if last is not None and last.is_control else []
+        is_complete = bool(controls) and controls[-1].type == ControlRecordType.SNAPSHOT_FOOTER
+        if is_complete and end == len(content):
             return _batches(path, content)
     return None
 

@@ -23,7 +23,14 @@ from krammar.logfiles.internal_topics import KINDS
 from krammar.logfiles.metadata_frame import TYPES
 from krammar.logfiles.names import METADATA_TOPIC
 from krammar.logfiles.snapshot import CRC_AT, CRC_COVERS_FROM
-from krammar.wire.batches import Record, crc32c
+from krammar.wire.batches import (
+    ControlRecord,
+    Record,
+    crc32c,
+    encode_batch,
+    encode_control_batch,
+)
+from krammar.wire.batches.header import HEADER_SIZE
 from krammar.wire.message import Codec
 from tests.broker.hostile_folders import SETTINGS, Outcome, append, examine, fill, listing
 from tests.broker.hostile_records import NEW, Case, internal_cases, metadata_cases
@@ -267,6 +274,42 @@ def test_many_warnings_are_counted(fresh: Copy) -> None:
     about = [line for line in outcome.lines if str(file.parent) in line]
     assert len(about) == 21
     assert about[-1] == f"{file.parent}: 30 more warnings like the last one"
+
+
+@pytest.mark.parametrize(
+    ("header", "problem"),
+    [
+        ({"base_offset": 2**63 - 10}, f"{2**63 - 10} is not an offset"),
+        ({"base_offset": 100, "partition_leader_epoch": 2**31 - 1}, "2147483647 is not an epoch"),
+    ],
+)
+def test_batches_of_the_metadata_log_with_impossible_numbers(
+    fresh: Copy, header: dict[str, int], problem: str
+) -> None:
+    data = fresh()
+    file = data / f"{METADATA_TOPIC}-0" / f"{0:020}.log"
+    size = file.stat().st_size
+    [record] = metadata(kw.NoOpRecord()).records
+    fields = {"partition_leader_epoch": 1} | header
+    file.write_bytes(file.read_bytes() + encode_batch([record], **fields))
+    text = examine(data).refusals["broker"]
+    place = f"{file}: the batch at byte {size} (offset {header['base_offset']}): "
+    assert text.startswith(place + problem)
+
+
+def test_a_snapshot_that_ends_with_an_empty_batch_is_incomplete(fresh: Copy) -> None:
+    data = fresh()
+    empty = bytearray(encode_control_batch([ControlRecord(0, value=b"")], base_offset=0))
+    empty = empty[:HEADER_SIZE]
+    empty[8:12] = (HEADER_SIZE - 12).to_bytes(4, "big")
+    empty[HEADER_SIZE - 4 :] = bytes(4)  # the number of records
+    empty[17:21] = crc32c(bytes(empty[21:])).to_bytes(4, "big")
+    path = data / f"{METADATA_TOPIC}-0" / f"{5:020}-{1:010}.checkpoint"
+    path.write_bytes(empty)
+    outcome = examine(data)
+    assert outcome.problems == []
+    assert "broker" not in outcome.refusals
+    assert any(f"{path}: the snapshot is incomplete" in line for line in outcome.lines)
 
 
 @pytest.mark.parametrize(
