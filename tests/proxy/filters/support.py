@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
@@ -51,14 +51,17 @@ def produce(
     version: int,
     records: dict[tuple[str, int], bytes | list[bytes]],
     acks: int = -1,
+    ids: Mapping[str, UUID] | None = None,
 ) -> dict[tuple[str, int], ProduceResponse.PartitionProduceResponse]:
     """Send one Produce request, and return the results by topic and partition.
 
     Args:
         records: values or an encoded batch, by topic and partition
+        ids: the ids of the topics. Default: those in metadata.
     """
     with Client(address(proxy)) as client:
-        ids = {name: topic_id(client, name) for name, _ in records}
+        if ids is None:
+            ids = {name: topic_id(client, name) for name, _ in records}
         names = {value: name for name, value in ids.items()}
         request = ProduceRequest(acks=acks, timeout_ms=5000)
         for (name, partition), values in records.items():
@@ -88,13 +91,18 @@ def produce(
 
 
 def fetch(
-    proxy: Proxy, version: int, topic: str, partition: int = 0, offset: int = 0
+    proxy: Proxy,
+    version: int,
+    topic: str,
+    partition: int = 0,
+    offset: int = 0,
+    ids: Mapping[str, UUID] | None = None,
 ) -> FetchResponse.PartitionData:
-    """Send one Fetch request, and return the result of its partition."""
+    """Send one Fetch request, and return the result of its partition. ``ids`` are as for ``produce``."""
     with Client(address(proxy)) as client:
-        named: dict[str, Any] = (
-            {"topic_id": topic_id(client, topic)} if version >= 13 else {"topic": topic}
-        )
+        named: dict[str, Any] = {"topic": topic}
+        if version >= 13:
+            named = {"topic_id": topic_id(client, topic) if ids is None else ids[topic]}
         request = FetchRequest(
             max_wait_ms=0,
             max_bytes=32 << 20,
