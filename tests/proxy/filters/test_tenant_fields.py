@@ -139,6 +139,7 @@ def is_leaf(type_: Any) -> bool:
 
 
 def leaves(layout: Layout, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the fields with text, bytes and ids: their paths, fields and types."""
     for item in (*layout.fields, *layout.tags):
         type_ = item.type
         while isinstance(type_, Array):
