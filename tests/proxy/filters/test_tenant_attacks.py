@@ -21,6 +21,7 @@ from krammar.wire.batches import Record, encode_batch
 from krammar.wire.connection import ResponseReceived
 from krammar.wire.errors import EncodeError
 from krammar.wire.layout import Scalar
+from tests.proxy.filters.test_tenant_configs import NAMELESS
 from tests.proxy.filters.test_tenant_fields import CONSUMERS, build, consumer, leaves, values
 from tests.proxy.support import Client, address
 from tests.support.waiting import PATIENCE
@@ -172,7 +173,12 @@ class Tenancy:
         kinds = (ConfigResourceType.TOPIC, ConfigResourceType.GROUP)
         asked = [resource(resource_type=kind, resource_name="blue.orders") for kind in kinds]
         results = self.ask("", kw.DescribeConfigsRequest(resources=asked)).results
-        return [config.value or "" for result in results for config in result.configs]
+        return [
+            config.value or ""
+            for result in results
+            for config in result.configs
+            if config.name not in NAMELESS
+        ]
 
 
 def names_in(response: Any) -> list[str]:

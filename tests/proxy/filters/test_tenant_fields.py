@@ -155,6 +155,7 @@ def is_name(path: str, item: Any) -> bool:
 
 
 def consumer(path: str, name: str) -> bytes:
+    """Return the bytes of a consumer at a path, with a topic."""
     part = {"topic": name, "partitions": [0]}
     if CONSUMERS[path]:
         cls: Any = kw.ConsumerProtocolSubscription
