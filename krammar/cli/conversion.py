@@ -138,7 +138,10 @@ def import_(
 
 
 @click.command(
-    epilog=examples("krammar export --kafka-json definitions/kafka_wire -o schemas/"),
+    epilog=examples(
+        "krammar export --kafka-json protocol/ -o schemas/",
+        "krammar export --kafka-json definitions/kafka_wire -o schemas/ --skip",
+    ),
 )
 @click.argument("source", type=SOURCE)
 @click.option(
@@ -149,17 +152,27 @@ def import_(
     help="Write Apache Kafka's JSON message schemas.",
 )
 @click.option("-o", "--out", type=FOLDER, required=True, help="Folder to write files to.")
+@click.option(
+    "--skip", is_flag=True, help="Skip what the schemas cannot express, instead of failing."
+)
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @all_files_option
 @format_option
 def export(
-    source: Path, kafka_json: bool, out: Path, force: bool, all_files: bool, format_: str
+    source: Path,
+    kafka_json: bool,
+    out: Path,
+    skip: bool,
+    force: bool,
+    all_files: bool,
+    format_: str,
 ) -> None:
     """Convert definitions to the formats of other tools.
 
     SOURCE is a definition file, or a folder with definition files (*.krm). Kafka's JSON schemas have no
-    enums, which become integers, and no varints; structs with varints are skipped, with a warning.
-    `krammar import` reads the schemas again. For JSON Schema, see `krammar gen --backend json-schema`.
+    enums, which become integers. A struct that they cannot express, such as one with varints, is an
+    error; with --skip, the others are exported. `krammar import` reads the schemas again. For JSON
+    Schema, see `krammar gen --backend json-schema`.
 
     If there are errors, nothing is written. Files that exist are replaced only with --force.
     """
@@ -176,11 +189,23 @@ def export(
             report(diagnostics, format_)
             click.echo("nothing was written", err=True)
             sys.exit(1)
+        refused = 0
         for protocol in protocols:
-            texts, warnings = schemas(protocol)
-            files |= {out / protocol.package / name: text for name, text in texts.items()}
-            for warning in warnings:
+            exported = schemas(protocol)
+            files |= {out / protocol.package / name: text for name, text in exported.files.items()}
+            for name, reason in exported.refused.items():
+                refused += 1
+                start, end = ("warning: ", "skipped, because ") if skip else ("error: ", "")
+                click.echo(f"{start}{name}: {end}{reason}", err=True)
+            for warning in exported.warnings:
                 click.echo(f"warning: {warning}", err=True)
+        if refused and not skip:
+            click.echo(
+                "Kafka's schemas cannot express this, so nothing was written (change the definitions, or export "
+                "the others with --skip)",
+                err=True,
+            )
+            sys.exit(1)
         _write_new(files, force=force)
     say(f"{out}: {quantity(len(files), 'file')} written", format_)
 

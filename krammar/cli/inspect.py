@@ -121,8 +121,9 @@ def show(package: str, name: str | None, version: int | None) -> None:
     classes (default: all). VERSION is a version of the class (default: all). `krammar import` converts
     the output to definitions again.
 
-    Three marks are not in Kafka's guide: `nullable[x]` and `nullable(x)` are arrays and structs that can
-    be null, and a tagged field has a line of its own that begins with `<tag N>`.
+    These marks are not in Kafka's guide: `nullable[x]` and `nullable(x)` are arrays and structs that can
+    be null, `classic[x]` and `classic(x)` are not flexible in flexible versions, and a tagged field has a
+    line of its own that begins with `<tag N>`.
     """
     from krammar.inspect.notation import show as texts
     from krammar.wire.classes import NotFound

@@ -115,12 +115,13 @@ class _Writer:
             # Control records contain their version in a field.
             own = schema.kind == "data" and bool(fields) and _is_version(fields[0], schema)
             if own or schema.version_prefixed:
+                default = fields[0].default if own else None
                 if own:
                     fields = fields[1:]
                 else:
                     fields = [self._not_version(schema, item) for item in fields]
                 modifiers.append("with version field")
-                first = schema.key if schema.kind == "coordinator-key" else low
+                first = schema.key if schema.kind == "coordinator-key" else default or low
                 lines.append(f"  Version: int16({first})" if first else "  Version: int16")
             if not schema.open_ended:
                 modifiers.append(f"max version {high}")
@@ -216,6 +217,10 @@ class _Writer:
             name = self._enum(schema, item, path) or item.type.replace("records", "bytes")
         if item.array:
             null = "varint" if item.varint else "" if since is None else f"nullable{since}"
+            if elements := intersect(item.null_elements, versions):
+                from_ = "" if elements == versions else f"-v{elements[0]}+"
+                name = f"{'[' * name.count('[')}nullable-{name.strip('[]')}{from_}{']' * name.count(']')}"
+            name = f"{'[' * (item.depth - 1)}{name}{']' * (item.depth - 1)}"
             return f"{null}[{name}]{hint}{default}"
         if not item.type:
             # In Kafka, the default is a struct with default values unless it is null.

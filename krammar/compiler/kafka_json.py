@@ -1,19 +1,23 @@
 """Writes protocols as Apache Kafka's JSON message schemas. ``importer`` reads them again.
 
-Kafka's schemas have no enums, varints, nested arrays and counted bytes. Enums become integers. Structs with
-the others cannot be written.
+Kafka's schemas have no enums, varints, nested arrays, counted bytes and elements that can be null. Enums become
+integers. Structs with the others cannot be written.
 """
 
 from __future__ import annotations
 
 import json
 import textwrap
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import copysign
 from typing import Any
+from uuid import UUID
 
 from krammar.compiler import ir, layout
 from krammar.compiler.front.source import HEADERS
-from krammar.compiler.kafka_facts import VERSION_PREFIXED
+from krammar.compiler.kafka_facts import ROUTING, VERSION_PREFIXED
 from krammar.compiler.layout_table import layout_table
 
 
@@ -21,8 +25,21 @@ class _Unsupported(Exception):
     """Kafka's schemas cannot express a field."""
 
 
-def export(protocol: ir.Protocol) -> tuple[dict[str, str], list[str]]:
-    """Return the texts of schemas by name (``FetchRequest.json``), and warnings for the user."""
+@dataclass(slots=True)
+class Exported:
+    """Schemas by file name (``FetchRequest.json``), and what they do not contain.
+
+    ``refused`` has the reason for each struct that a schema cannot express. ``warnings`` name what is missing in the
+    schemas of others.
+    """
+
+    files: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def export(protocol: ir.Protocol) -> Exported:
+    """Return the schemas of all structs that can be encoded alone."""
     return _Exporter(protocol).export()
 
 
@@ -39,25 +56,33 @@ class _Exporter:
             self.requests[request.struct.name] = request
             if request.response is not None:
                 self.requests[request.response.name] = request
-        self.warnings: list[str] = []
 
-    def export(self) -> tuple[dict[str, str], list[str]]:
-        files = {}
+    def export(self) -> Exported:
+        result = Exported()
         for name, struct in sorted(self.structs.items()):
             try:
-                schema, warning = self._schema(struct)
+                schema, warnings = self._schema(struct)
             except _Unsupported as problem:
-                self.warnings.append(f"{name}: skipped, because {problem}")
+                result.refused[name] = str(problem)
                 continue
-            self.warnings += [f"{name}: {warning}"] if warning else []
+            result.warnings += [f"{name}: {warning}" for warning in warnings]
             lines = textwrap.wrap(" ".join(struct.doc.split()), 97, break_on_hyphens=False)
             doc = "".join(f"// {line}\n" for line in lines)
-            files[f"{name}.json"] = doc + _dump(schema) + "\n"
-        return files, self.warnings
+            result.files[f"{name}.json"] = doc + _dump(schema) + "\n"
+        for request in self.requests.values():
+            # A request and its response are a pair, also for Kafka's generator.
+            names = [each.name for each in (request.struct, request.response) if each is not None]
+            for name in names:
+                if any(each in result.refused for each in names):
+                    result.files.pop(f"{name}.json", None)
+                    other = next(each for each in names if each in result.refused)
+                    result.refused.setdefault(name, f"{other} cannot be expressed")
+        result.warnings = [w for w in result.warnings if w.partition(":")[0] not in result.refused]
+        return result
 
-    def _schema(self, struct: ir.Struct) -> tuple[dict[str, Any], str]:
-        """The schema of a struct, and a warning or an empty text."""
-        warning = ""
+    def _schema(self, struct: ir.Struct) -> tuple[dict[str, Any], list[str]]:
+        """The schema of a struct, and warnings."""
+        warnings = []
         kind, key = self._kind(struct)
         fields = list(struct.fields)
         if kind.startswith("coordinator-") or struct.name in VERSION_PREFIXED:
@@ -66,7 +91,9 @@ class _Exporter:
         if high is None:
             high = layout_table(struct).max_version
             if kind != "coordinator-key" and struct.name not in VERSION_PREFIXED:
-                warning = f"the definition has no last version; the schema ends with version {high}"
+                warnings.append(
+                    f"the definition has no last version; the schema ends with version {high}"
+                )
         span = ir.VersionRange(struct.min_version, high)
         flexible = struct.flexible_from
         commons = _Commons(struct, ir.VersionRange(flexible) if flexible is not None else None)
@@ -81,10 +108,13 @@ class _Exporter:
         shared = list(commons.schemas(span))
         if commons.reserved:
             tags = ", ".join(map(str, sorted(commons.reserved)))
-            warning = "; ".join(
-                filter(None, [warning, f"the schema does not reserve tags: {tags}"])
+            warnings.append(f"the schema does not reserve tags: {tags}")
+        routing = self.requests[struct.name].routing if kind == "request" else ""
+        if routing != ROUTING.get(struct.name.removesuffix("Request"), "") and kind == "request":
+            warnings.append(
+                f"the schema does not say where to send the request: {routing or 'any'}"
             )
-        return schema | ({"commonStructs": shared} if shared else {}), warning
+        return schema | ({"commonStructs": shared} if shared else {}), warnings
 
     def _kind(self, struct: ir.Struct) -> tuple[str, int | None]:
         """The type of a schema and its ``apiKey``."""
@@ -100,7 +130,29 @@ class _Exporter:
             if name.endswith(end) and partner and struct.version_field and partner.version_field:
                 number = (struct if end == "Key" else partner).fields[0].default
                 return f"coordinator-{end.lower()}", int(str(number))
+            if name.endswith(end) and partner:
+                raise _Unsupported(
+                    f"the names {name} and {partner.name} stand for records of a coordinator, which begin with "
+                    "a version"
+                )
+        self._check_version(struct)
         return "data", None
+
+    @staticmethod
+    def _check_version(struct: ir.Struct) -> None:
+        """Raise _Unsupported if a schema would give a plain struct a version field, or take one from it."""
+        if struct.version_field is not None:
+            return
+        first = struct.fields[0] if struct.fields else None
+        versions = ir.VersionRange(struct.min_version, struct.max_version)
+        if (
+            first is not None
+            and (first.name, first.type) == ("Version", ir.PRIMITIVES["int16"])
+            and first.versions.covers(versions)
+        ):
+            raise _Unsupported("a schema cannot say that its Version does not select its version")
+        if struct.name in VERSION_PREFIXED:
+            raise _Unsupported(f"Kafka writes a version before {struct.name}")
 
 
 class _Commons:
@@ -111,20 +163,24 @@ class _Commons:
 
     def __init__(self, struct: ir.Struct, flexible: ir.VersionRange | None) -> None:
         self.flexible = flexible
+        self._message = struct.name
         self.reserved: set[int] = set()
         self._found: dict[str, ir.Struct] = {}
 
     def name(self, struct: ir.Struct) -> str:
         if not struct.anonymous:
             self._found.setdefault(struct.class_name, struct)
-        return struct.class_name
+        # Imports remove the name of the message, which many of Kafka's structs begin with.
+        short = struct.class_name.removeprefix(self._message)
+        twice = short != struct.class_name and short[:1].isupper()
+        return f"{self._message}{struct.class_name}" if twice else struct.class_name
 
     def schemas(self, span: ir.VersionRange) -> Iterator[dict[str, Any]]:
         done = 0
         while done < len(self._found):  # structs contain further ones
-            name, struct = list(self._found.items())[done]
+            struct = list(self._found.values())[done]
             fields = _fields(struct.fields, struct, span, self)
-            yield {"name": name, "versions": _range(span, span), "fields": fields}
+            yield {"name": self.name(struct), "versions": _range(span, span), "fields": fields}
             done += 1
 
 
@@ -164,8 +220,8 @@ def _field(
         "type": spelled,
         "versions": _range(versions, span),
     }
-    if nullable is not None:
-        result["nullableVersions"] = _range(nullable.intersect(versions) or versions, span)
+    if nullable is not None and (null := nullable.intersect(versions)) is not None:
+        result["nullableVersions"] = _range(null, span)
     if item.tag is not None:
         result |= {"tag": item.tag, "taggedVersions": _range(versions, span)}
         # Kafka's generator accepts nothing else.
@@ -176,8 +232,15 @@ def _field(
     default = _default(item)
     if default is not None:
         result["default"] = default
-    if not item.flexible:
+    if not item.flexible and isinstance(item.type, ir.Text):
         result["flexibleVersions"] = "none"
+    elif (
+        not item.flexible
+        and isinstance(item.type, ir.Array | ir.StructType)
+        and commons.flexible is not None
+    ):
+        what = "an array" if isinstance(item.type, ir.Array) else "a struct"
+        raise _Unsupported(f"{item.name} is {what} that is `not flexible`")
     if item.ignorable:
         result["ignorable"] = True
     if item.entity:
@@ -198,6 +261,8 @@ def _type(
         if type_.varint:
             raise _Unsupported(f"the count of {item.name} is a varint")
         nullable, prefix, type_ = type_.nullable, "[]", type_.element
+        if getattr(type_, "nullable", None):
+            raise _Unsupported(f"the elements of {item.name} can be null")
     match type_:
         case ir.Primitive(name):
             return prefix + name, nullable, None
@@ -205,6 +270,7 @@ def _type(
             return prefix + enum.type.name, nullable, None
         case ir.Text(kind, null, varint=False):
             records = kind == "bytes" and item.default is None and item.name in layout.RECORDS
+            records = records and not prefix
             return prefix + ("records" if records else kind), nullable or null, None
         case ir.StructType(struct, null) if struct.version_field is None:
             if null:
@@ -229,7 +295,12 @@ def _default(item: ir.Field) -> str | None:
             return "null"
         case bool(value):
             return "true" if value else None
-        case int() | float() | str():
+        case UUID(bytes=data):
+            # As Kafka writes them: base64 for URLs, without padding.
+            return urlsafe_b64encode(data).decode().rstrip("=") if any(data) else None
+        case float(value):
+            return str(value) if value or copysign(1, value) < 0 else None
+        case int() | str():
             return str(item.default) if item.default else None
         case _:
             return None

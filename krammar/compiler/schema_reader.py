@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from krammar.compiler.schemas import (
     OPEN,
@@ -363,7 +365,9 @@ class SchemaReader:
                     line, f'field "{spec.name}" has the default null, but is never nullable'
                 )
             return "null"
-        if spec.array or not spec.type or spec.type in {"bytes", "uuid"}:
+        if spec.type == "uuid" and not spec.array and text:
+            return self._uuid(spec, text, line)
+        if spec.array or not spec.type or spec.type == "bytes":
             if text:
                 self._problem(line, f'field "{spec.name}": no such default: "{text}"')
             return None
@@ -382,14 +386,23 @@ class SchemaReader:
             return text if number else None
         if spec.type == "float64" and text:
             try:
-                return text if float(text) else None
+                return text if float(text) or text.lstrip().startswith("-") else None
             except ValueError:
                 self._problem(
                     line, f'field "{spec.name}": the default {text} is not a value of float64'
                 )
         if re.search(r"[()\n]", text):
             self._problem(line, f'field "{spec.name}": the default "{text}" contains parentheses')
-        return None if text in {"", "false"} else text
+        return None if not text or (spec.type == "bool" and text == "false") else text
+
+    def _uuid(self, spec: SchemaField, text: str, line: int) -> str | None:
+        """The default of a uuid, which Kafka's schemas contain in base64 for URLs."""
+        try:
+            value = UUID(bytes=b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True))
+        except ValueError:
+            self._problem(line, f'field "{spec.name}": the default {text} is not a value of uuid')
+            return None
+        return str(value) if value.int else None
 
 
 def _reachable(schema: MessageSchema, fields: list[SchemaField]) -> set[str]:

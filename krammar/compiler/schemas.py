@@ -57,7 +57,8 @@ class SchemaField:
     A struct has ``fields`` (if it is defined in place) or ``common`` (the name of a struct that several fields
     share), and ``struct`` is its name in the schema. Any other type is ``type``. ``declared`` are the versions in
     the schema; ``versions`` are limited to those of the message. ``varint`` is whether an array has a zig-zag
-    varint as count. ``ignorable`` and ``entity`` are as in ``ir.Field``.
+    varint as count, ``depth`` how deeply arrays of structs are nested, and ``null_elements`` the versions in which
+    elements can be null. ``ignorable`` and ``entity`` are as in ``ir.Field``.
     """
 
     name: str
@@ -75,6 +76,8 @@ class SchemaField:
     fields: list[SchemaField] | None = None
     common: str | None = None
     varint: bool = False
+    depth: int = 1
+    null_elements: Range | None = None
     ignorable: bool = False
     entity: str = ""
 

@@ -47,7 +47,7 @@ def schemas(folder: Path, text: str) -> dict[str, str]:
     diagnostics = Diagnostics()
     (protocol,) = compile_source(write_files(folder, text), diagnostics)
     assert diagnostics.found == []
-    files = export(protocol)[0]
+    files = export(protocol).files
     return {
         kind: text
         for kind in ("Request", "Response")

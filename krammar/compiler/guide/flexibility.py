@@ -58,7 +58,7 @@ class Flexibility:
         """Whether a message-version is flexible. None if the text does not say it."""
         nodes = list(root.walk())
         if any(node.marked for node in nodes):
-            for node in nodes:
+            for node in root.walk_flexible():
                 if node.fields is not None and not node.marked:
                     self._diagnostics.add(
                         "E607",

@@ -169,7 +169,11 @@ class Merger:
             self._same_type(path, forms[version], version, node, present[-1])
         result = SchemaField(
             name=name,
-            type=f"{'[' * (node.brackets - 1)}{node.type}{']' * (node.brackets - 1)}",
+            type=(
+                f"{'[' * (node.brackets - 1)}{node.type}{']' * (node.brackets - 1)}"
+                if node.fields is None
+                else ""
+            ),
             array=node.brackets > 0,
             versions=versions,
             declared=versions,
@@ -181,6 +185,8 @@ class Merger:
             line=node.position.line,
             struct="",
             varint=node.varint,
+            depth=node.brackets if node.fields is not None else 1,
+            null_elements=self._null_elements(path, forms, present, versions),
         )
         # An array that cannot be null is empty by default.
         open_default = result.nullable is not None or not result.array
@@ -194,8 +200,6 @@ class Merger:
         if node.fields is not None:
             inner = {version: forms[version] for version in present}
             result.fields = self._fields(inner, versions, flexible_from, path)
-            if node.brackets > 1:
-                self._error("E601", f"{path} is an array of arrays of structs", node)
         return result
 
     def _same_type(
@@ -233,6 +237,20 @@ class Merger:
                 forms[null[0]].position,
             )
         return versions
+
+    def _null_elements(
+        self, path: str, forms: dict[int, GuideNode], present: list[int], versions: Range
+    ) -> Range | None:
+        """The versions in which the elements of an array can be null: all from one version on."""
+        null = [version for version in present if forms[version].null_elements]
+        if not null:
+            return None
+        plain = [version for version in present if version not in null]
+        if plain and plain[-1] > null[0]:
+            self._error(
+                "E605", f"the elements of {path} can be null in some versions only", forms[null[0]]
+            )
+        return (null[0] if plain else versions[0], versions[1])
 
     def _default(self, path: str, node: GuideNode) -> str | None:
         if path in self._answers.defaults:

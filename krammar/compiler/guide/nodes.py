@@ -31,7 +31,8 @@ class GuideNode:
     """A field of a message-version.
 
     A struct has ``fields``; any other type is ``type``, and ``sized`` its length field. ``compact`` is None for
-    types that have a single form. ``marked`` is whether TAG_BUFFER ends a struct. ``maybe_array`` is whether the
+    types that have a single form. ``classic`` is whether the text says that the field is not flexible, and
+    ``null_elements`` whether the elements of an array can be null. ``marked`` is whether TAG_BUFFER ends a struct. ``maybe_array`` is whether the
     text leaves open if the field is an array.
     """
 
@@ -47,6 +48,8 @@ class GuideNode:
     fields: list[GuideNode] | None = None
     marked: bool = False
     maybe_array: bool = False
+    classic: bool = False
+    null_elements: bool = False
 
     def walk(self) -> Iterator[GuideNode]:
         """Yield the node and all nodes below it."""
@@ -54,11 +57,18 @@ class GuideNode:
         for child in self.fields or []:
             yield from child.walk()
 
+    def walk_flexible(self) -> Iterator[GuideNode]:
+        """The same, without nodes that the text says are not flexible, and those below them."""
+        if not self.classic:
+            yield self
+            for child in self.fields or []:
+                yield from child.walk_flexible()
+
     def shape(self) -> tuple[object, ...]:
         """Return all facts, without positions."""
         inner = None if self.fields is None else tuple(child.shape() for child in self.fields)
         facts = (self.name, self.brackets, self.varint, self.nullable, self.tag, self.maybe_array)
-        return (*facts, self.type, self.compact, self.marked, inner)
+        return (*facts, self.type, self.compact, self.marked, self.null_elements, inner)
 
 
 @dataclass(slots=True)

@@ -42,8 +42,8 @@ SCALARS = {
 }
 
 _WORD = re.compile(
-    r"(?:(?P<null>nullable)\((?P<struct>\w+)\)"
-    r"|(?P<prefix>nullable|varint|\?)?(?P<open>\[+|\(+)(?P<array>\w+)(?P<close>\]+|\)+)"
+    r"(?:(?P<null>nullable|classic(?:-nullable)?)\((?P<struct>\w+)\)"
+    r"|(?P<prefix>nullable|varint|classic(?:-nullable|-varint)?|\?)?(?P<open>\[+|\(+)(?P<array>\w+)(?P<close>\]+|\)+)"
     r"|(?P<plain>\w+))(?:<tag: (?P<tag>\d{1,9})>)?"
 )
 _WORDS = re.compile(r"\S+(?: \d+>|<tag: \d+>)?")
@@ -211,15 +211,18 @@ class Parser:
             )
             return None
         opened = match["open"] or ""
+        marks = (match["prefix"] or match["null"] or "").split("-")
+        classic = "classic" in marks
         return GuideNode(
             match["struct"] or match["array"] or match["plain"],
             at,
             brackets=len(opened),
-            varint=match["prefix"] == "varint",
-            nullable=match["prefix"] in ("nullable", "?") or match["null"] is not None,
+            varint="varint" in marks,
+            nullable="nullable" in marks or "?" in marks,
+            classic=classic,
             tag=None if match["tag"] is None else int(match["tag"]),
             # Without braces, square brackets enclose compact arrays too.
-            compact=opened[0] == "(" if opened and self._braces else None,
+            compact=False if classic else opened[0] == "(" if opened and self._braces else None,
         )
 
     def _type(self, node: GuideNode, word: str) -> bool:
@@ -254,7 +257,9 @@ class Parser:
             )
         node.compact = compact
         # Elements of arrays can never be null in Kafka. Records always can in guides before Kafka 4.3.
-        if not node.brackets:
+        if node.brackets:
+            node.null_elements = bool(text["null"])
+        else:
             always = node.records and not self._braces
             node.nullable = node.nullable or bool(text["null"]) or always
 

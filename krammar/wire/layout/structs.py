@@ -149,7 +149,8 @@ class Layout:
         """Return the layout in the notation of Kafka's protocol guide, one line per field.
 
         The guide does not show which arrays and structs can be null. Here they are ``nullable[topics]`` and
-        ``nullable(cursor)``. A tagged field has a line that begins with its tag.
+        ``nullable(cursor)``. In flexible versions, ``classic[sizes]`` and ``classic(cursor)`` are arrays and structs with
+        classic encoding. A tagged field has a line that begins with its tag.
 
         Args:
             tags: the word at the end of structs with tagged fields; ``TAG_BUFFER`` in older guides.
@@ -329,9 +330,24 @@ def _lost(layout: Layout, item: Field, value: Any) -> str:
     )
 
 
+def _word(item: Field, layout: Layout) -> str:
+    """Return a field in the line of its struct, with a mark if it is not flexible in a flexible version."""
+    word, type_ = item.type.word(item.name), item.type
+    if not layout.flexible:
+        return word
+    classic = isinstance(type_, Array) and type_.prefix == "int32"
+    while isinstance(type_, Array):
+        type_ = type_.element
+    if not classic and not (isinstance(type_, Nested) and not type_.layout.flexible):
+        return word
+    if word == item.name:
+        return f"classic({word})"
+    return f"classic{'' if word.startswith('[') else '-'}{word}"
+
+
 def _notation_lines(label: str, layout: Layout, indent: str, tags: str) -> Iterator[str]:
     """Yield the lines of a layout in the notation of Kafka's protocol guide."""
-    words = [item.type.word(item.name) for item in layout.fields]
+    words = [_word(item, layout) for item in layout.fields]
     if layout.flexible:
         words.append(tags)
     yield f"{indent}{label} => {' '.join(words)}".rstrip()
