@@ -77,7 +77,7 @@ def gen(
     """
     from krammar.compiler.front import source as sources
     from krammar.compiler.generate import Generator
-    from krammar.util.diagnostics import STYLE, Diagnostics
+    from krammar.util.diagnostics import Diagnostics
 
     with misuse():
         folders = sources.folders(source, all_files=all_files)
@@ -91,7 +91,6 @@ def gen(
         rendered = generator.render(folders, protocols)
         with _progress("generating", rendered.size) as advance:
             outcome = generator.write(rendered, check=check, force=force, progress=advance)
-        diagnostics.found = [each for each in diagnostics.found if not each.code.startswith(STYLE)]
         report(diagnostics, format_)
         _report_kept(outcome)
     if check:

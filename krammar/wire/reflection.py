@@ -6,24 +6,19 @@ An *entity* is the kind of thing that a value names, in the words of Kafka's sch
 
 from __future__ import annotations
 
-import ast
-import inspect
-import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, partial
-from itertools import count, pairwise
+from itertools import count
 from typing import Any
 
+from krammar.wire.documentation import docs_of
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Sized, Text, Type, Versioned
 from krammar.wire.message import Codec, Struct
 from krammar.wire.representation import named
 from krammar.wire.tables import FieldForms, StructTable, table_of
 
-# What generated docstrings say about versions, tags and defaults, at their end.
-_FACTS = re.compile(r"\s*\((?:v\d|tag \d|default |ignorable)[^\n]*\)$")
 # A version is an int16.
 _ENDLESS = 1 << 15
 # Names for annotations in FieldInfo, which has an attribute ``type``.
@@ -65,7 +60,7 @@ class FieldInfo:
     @property
     def doc(self) -> str:
         """The documentation in the definition; empty if there is none, or no source file of the class."""
-        return _docs(self.owner.__module__).get(self.owner.__qualname__, {}).get(self.name, "")
+        return docs_of(self.owner.__module__).get(self.owner.__qualname__, {}).get(self.name, "")
 
 
 def fields(cls: type[Any]) -> tuple[FieldInfo, ...]:
@@ -253,30 +248,3 @@ def _notation(type_: Any) -> str:
     if isinstance(type_, Sized):
         return "bytes"
     return str(type_.name)
-
-
-@cache
-def _docs(module: str) -> dict[str, dict[str, str]]:
-    """Return the docstrings of all fields of a module, by class and attribute. Empty without a source."""
-    try:
-        tree = ast.parse(inspect.getsource(sys.modules[module]))
-    except (OSError, TypeError):
-        return {}
-    found: dict[str, dict[str, str]] = {}
-
-    def visit(body: list[ast.stmt], name: str) -> None:
-        docs = found.setdefault(name, {})
-        for statement, after in pairwise(body):
-            if not (
-                isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)
-            ):
-                continue
-            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-                text = inspect.cleandoc(str(after.value.value))
-                docs[statement.target.id] = _FACTS.sub("", text)
-        for statement in body:
-            if isinstance(statement, ast.ClassDef):
-                visit(statement.body, f"{name}.{statement.name}" if name else statement.name)
-
-    visit(tree.body, "")
-    return found

@@ -6,12 +6,14 @@ a version, and for facts about its fields (``krammar.wire.reflection``).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib import import_module
 from typing import Any
 
 from krammar.wire import layout
+from krammar.wire.documentation import docs_of
 from krammar.wire.layout import DEFAULTS as DEFAULTS
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Text, Type
 from krammar.wire.layout import Sized as Sized
@@ -125,18 +127,23 @@ class FieldForms:
         low = next(first for first, form in self.forms.items() if form is not None)
         return f"v{low}-v{ends[-1]}" if ends and self.forms[firsts[-1]] is None else f"v{low}+"
 
-    def field(self, type_: Type) -> layout.Field:
-        """Return the field of a layout."""
-        return layout.Field(self.name, type_, self.versions, **self.options)
+    def field(self, type_: Type, described: Callable[[str], str]) -> layout.Field:
+        """Return the field of a layout. ``described`` returns the documentation of the fields of its struct."""
+        return layout.Field(self.name, type_, self.versions, described=described, **self.options)
 
 
 class StructTable:
     """A struct in all versions. ``flexible_from`` is its first flexible version, or None."""
 
     def __init__(
-        self, name: str, flexible_from: int | None, fields: tuple[FieldForms, ...]
+        self,
+        name: str,
+        flexible_from: int | None,
+        fields: tuple[FieldForms, ...],
+        package: Callable[[], str],
     ) -> None:
         self.name = name
+        self._package = package
         self.flexible_from = flexible_from
         self.fields = fields
         self._layouts: dict[int, Layout] = {}
@@ -146,6 +153,12 @@ class StructTable:
         """The types that a JSON value does not show, as ``krammar.wire.representation.kinds_of`` returns them."""
         found = {item.name: _kind(item.type) for item in self.fields}
         return {name: kind for name, kind in found.items() if kind}
+
+    def doc(self, field: str) -> str:
+        """Return the documentation of a field; empty if there is none, or no source file of the class."""
+        # A shared struct has tables in the modules that use it, and its class in another one.
+        cls = getattr(import_module(self._package()), self.name.partition(".")[0])
+        return docs_of(cls.__module__).get(self.name, {}).get(field, "")
 
     def layout(self, version: int) -> Layout:
         """Return the layout at a version that the struct has."""
@@ -163,9 +176,9 @@ class StructTable:
             if form is None:
                 # A field that no version has keeps its default, and so do the fields of a struct in it.
                 first = next((v for v, form in item.forms.items() if form is not None), version)
-                absent.append(item.field(_bound(item.type, first)))
+                absent.append(item.field(_bound(item.type, first), self.doc))
             else:
-                part = item.field(_bound(form, version))
+                part = item.field(_bound(form, version), self.doc)
                 (present if part.tag is None else tagged).append(part)
         tagged.sort(key=lambda part: part.tag or 0)
         flexible = self.flexible_from is not None and version >= self.flexible_from
@@ -178,16 +191,21 @@ _TABLES: dict[type[Any], StructTable] = {}
 class Tables(dict[str, StructTable]):
     """The tables of a module, by the names of structs."""
 
+    def package(self) -> str:
+        """Return the generated package: ``kafka_wire`` for the tables of ``kafka_wire.layouts.fetch``."""
+        modules = tuple(sys.modules.items())
+        places = (name for name, m in modules if getattr(m, "__dict__", {}).get("TABLES") is self)
+        return next(places).rpartition(".layouts.")[0]
+
     def struct(self, name: str, flexible_from: int | None, *fields: FieldForms) -> StructTable:
         """Add the table of a class. Modules of older releases add several; the first one counts."""
         table = self.inner(name, flexible_from, *fields)
         self.setdefault(name, table)
         return table
 
-    @staticmethod
-    def inner(name: str, flexible_from: int | None, *fields: FieldForms) -> StructTable:
+    def inner(self, name: str, flexible_from: int | None, *fields: FieldForms) -> StructTable:
         """Return the table of a struct inside of a message, at the versions of the message."""
-        return StructTable(name, flexible_from, fields)
+        return StructTable(name, flexible_from, fields, self.package)
 
 
 def table_of(cls: type[Any]) -> StructTable:

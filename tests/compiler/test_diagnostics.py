@@ -665,6 +665,18 @@ p/a.krm:1:47: error E502: the modifier `max version` appears twice
   |
 1 | ARequest => key 0, max version 0, max version 1
   |                                               ^"""),
+    Case("E502", "a request to two kinds of brokers", "ARequest => key 0, max version 0, admin, group coordinator\n", """\
+p/a.krm:1:42: error E502: a request goes to one kind of broker, not to both `admin` and `group coordinator`
+  |
+1 | ARequest => key 0, max version 0, admin, group coordinator
+  |                                          ^^^^^^^^^^^^^^^^^
+  = hint: remove one of them"""),
+    Case("E502", "a response with a key", "ARequest => key 0, max version 0\n\nAResponse => key 0\n", """\
+p/a.krm:3:1: error E502: a response has no modifiers
+  |
+3 | AResponse => key 0
+  | ^^^^^^^^^
+  = hint: write `AResponse =>` directly after its request, which has the key and the versions"""),
     Case("E502", "top level and not", "S => not top level, key 0, max version 0\n  A: int8\n", """\
 p/a.krm:1:1: error E502: `not top level` and `key` cannot be combined
   |

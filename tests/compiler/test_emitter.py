@@ -463,9 +463,11 @@ def test_with_errors_nothing_is_written(source: Path, out: Path) -> None:
 def test_style_does_not_stop_generation(source: Path, out: Path) -> None:
     (source / "one" / "b.krm").write_text(BETA + "\n\n")
 
-    generated(source, out)
+    output = generated(source, out)
 
     assert (out / "one" / "b.py").exists()
+    # But `gen` reports it, as `check` does.
+    assert "b.krm:3:1: warning W903: a blank line at the end of the file" in output
 
 
 @pytest.mark.parametrize(

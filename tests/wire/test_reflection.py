@@ -9,8 +9,10 @@ import pytest
 from kafka_wire import FetchRequest, MetadataRequest, MetadataResponse, OffsetFetchRequest
 
 from krammar.wire.errors import UnsupportedVersionError
+from krammar.wire.layout import INT8, Array, Field, Layout, Nested
 from krammar.wire.message import Struct
 from krammar.wire.reflection import FieldInfo, entity_paths, fields, walker
+from tests.generated.catalogue import by_name
 
 
 def field(cls: type[Struct], name: str) -> FieldInfo:
@@ -97,3 +99,32 @@ def test_walkers_of_nothing() -> None:
         walker(FetchRequest.FetchTopic, 12, "topicName")  # type: ignore[arg-type]
     with pytest.raises(UnsupportedVersionError):
         walker(FetchRequest, 99, "topicName")
+
+
+def test_layouts_document_their_fields_as_classes_do() -> None:
+    """In all messages, and in the structs that they contain or share."""
+    compared = documented = 0
+    for message in by_name().values():
+        cls: Any = message.cls
+        for version in (cls.min_version, cls.max_version):
+            todo = [cls._layout(version)]
+            while todo:
+                layout = todo.pop()
+                owner: Any = kafka_wire
+                for name in layout.name.split("."):
+                    owner = getattr(owner, name)
+                docs = {item.name: item.doc for item in fields(owner)}
+                for item in (*layout.fields, *layout.tags, *layout.absent):
+                    assert item.doc == docs[item.name], (layout.title, item.name)
+                    compared += 1
+                    documented += bool(item.doc)
+                    inner = item.type
+                    while isinstance(inner, Array):
+                        inner = inner.element
+                    todo += [inner.layout] if isinstance(inner, Nested) else []
+    assert documented > compared / 2
+    assert compared > 3000
+
+
+def test_a_field_of_a_layout_made_by_hand_has_no_documentation() -> None:
+    assert Layout("S", 0, False, (Field("a", INT8, "v0+"),)).field("a").doc == ""

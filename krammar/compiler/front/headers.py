@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from krammar.compiler import ir
 from krammar.compiler.front.reporter import Reporter
-from krammar.compiler.front.syntax import FieldNode, NamedNode, StructNode
+from krammar.compiler.front.syntax import FieldNode, NamedNode, StructNode, Word
 
 _VERSION_HINT = "the first field must be `Version: int16`, without annotations"
 
@@ -35,7 +35,7 @@ def read_header(node: StructNode, report: Reporter) -> Header:
     seen: set[str] = set()
     for kind, word in node.modifiers:
         if kind in seen:
-            report.error("E502", f"the modifier `{kind.replace('_', ' ')}` appears twice", word)
+            _report_second(kind, word, header, report)
         seen.add(kind)
         match kind:
             case "not_top_level":
@@ -57,6 +57,19 @@ def read_header(node: StructNode, report: Reporter) -> Header:
                 setattr(header, kind, value)
     _check_modifiers(header, seen, report)
     return header
+
+
+def _report_second(kind: str, word: Word, header: Header, report: Reporter) -> None:
+    if kind == "routing" and word.text != header.routing:
+        report.error(
+            "E502",
+            f"a request goes to one kind of broker, not to both `{header.routing}` and `{word.text}`",
+            word,
+            "remove one of them",
+        )
+    else:
+        name = word.text if kind == "routing" else kind.replace("_", " ")
+        report.error("E502", f"the modifier `{name}` appears twice", word)
 
 
 def _check_modifiers(header: Header, seen: set[str], report: Reporter) -> None:
@@ -87,6 +100,14 @@ def _check_modifiers(header: Header, seen: set[str], report: Reporter) -> None:
             node.name,
             "begin the modifiers of a request with `key N, max version N`, and those of any other "
             "struct with `not top level`",
+        )
+    elif node.name.text.endswith("Response"):
+        header.key = None
+        report.error(
+            "E502",
+            "a response has no modifiers",
+            node.name,
+            f"write `{node.name.text} =>` directly after its request, which has the key and the versions",
         )
     elif first[:2] != ["key", "max_version"]:
         report.error(

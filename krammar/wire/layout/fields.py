@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Any
 
@@ -34,7 +34,7 @@ class Field:
     field; it is written only if its value is not the default. For a length field, ``length_of`` is the counted
     field, and ``plus`` is added to its length in bytes. ``index`` is the place in the layout, tagged fields last; -1
     outside of a layout. ``ignorable`` is whether a version without the field may drop its value. ``entity`` is what
-    the value names, such as ``topicName``.
+    the value names, such as ``topicName``. ``described`` returns the documentation of the definition.
     """
 
     name: str
@@ -47,6 +47,12 @@ class Field:
     index: int = -1
     ignorable: bool = False
     entity: str = ""
+    described: Callable[[str], str] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def doc(self) -> str:
+        """The documentation in the definition; empty if there is none, or no source file of the class."""
+        return "" if self.described is None else self.described(self.name)
 
 
 def default_of(item: Field) -> Any:
