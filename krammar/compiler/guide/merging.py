@@ -185,6 +185,8 @@ class Merger:
             line=node.position.line,
             struct="",
             varint=node.varint,
+            # As in Kafka's schema. Header 0 of requests has no client id.
+            ignorable=path == "RequestHeader.client_id",
             depth=node.brackets if node.fields is not None else 1,
             null_elements=self._null_elements(path, forms, present, versions),
         )
