@@ -33,7 +33,7 @@ SETTINGS = {
 }
 # The time of all programs on one folder, and the memory that the process may need more than before. They usually need
 # less than a second and no memory.
-SECONDS = 30.0
+SECONDS = 60.0
 MEMORY = 192 << 20
 # After which sessions, retention and transactions have expired.
 LONG_MS = 30 * 24 * 3600 * 1000
