@@ -104,7 +104,9 @@ class Topics:
 
     def adding(self, topic: Topic, count: int, replicas: Replicas = ()) -> Steps[None]:
         """Increase the number of partitions to ``count``, in steps."""
-        if not replicas:
+        if not replicas and not topic.partitions:  # a log can have such a topic
+            replicas = self._placed(count, self._config.default_replication_factor)
+        elif not replicas:
             own = topic.partitions[0].replicas
             numbers = range(own[0] + len(topic.partitions), own[0] + count)
             replicas = placed(numbers, len(own), self._nodes)

@@ -19,6 +19,7 @@ import pytest
 from krammar.broker import Broker
 from krammar.broker.errors import BrokerError
 from krammar.broker.metadata_records import KAFKA_FEATURES, encode_frame
+from krammar.client import Client
 from krammar.logfiles.internal_topics import KINDS
 from krammar.logfiles.metadata_frame import TYPES
 from krammar.logfiles.names import METADATA_TOPIC
@@ -195,6 +196,15 @@ def test_the_metadata_topic_is_not_created_on_use(fresh: Copy) -> None:
         asked = kw.MetadataRequest.Topic(name=METADATA_TOPIC)
         client.call(kw.MetadataRequest(topics=[asked], allow_auto_topic_creation=True))
         assert METADATA_TOPIC not in broker.cluster.topics
+
+
+def test_a_topic_without_partitions_gets_some(fresh: Copy) -> None:
+    data = fresh()
+    append(data, metadata(kw.TopicRecord(name="empty", topic_id=NEW)))
+    with Broker.start(data_dir=data, properties=SETTINGS) as broker:
+        with Client(broker.bootstrap_servers) as client:
+            client.admin.create_partitions("empty", 2)
+        assert sorted(broker.cluster.topics["empty"].partitions) == [0, 1]
 
 
 def test_settings_that_are_invalid_here_have_no_effect(
