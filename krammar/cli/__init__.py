@@ -18,8 +18,10 @@ import click
 
 from krammar import __version__
 from krammar.cli.options import examples
+from krammar.cli.output import echo
 from krammar.cli.reporting import color_option
 from krammar.util.extras import MissingExtra
+from krammar.util.printable import escape
 
 # The module of each verb. A colon precedes the name of the function if it differs from the verb.
 _VERBS = {
@@ -72,10 +74,15 @@ class _Verbs(click.Group):
                 error.__context__, KeyboardInterrupt
             ):
                 raise
-            click.echo("interrupted", err=True)
+            echo("interrupted", err=True)
             raise click.exceptions.Exit(130) from None
         except MissingExtra as error:
             raise click.UsageError(str(error)) from error
+        except click.ClickException as error:
+            error.message = escape(
+                error.message, keep="\n\t"
+            )  # it quotes names of files, brokers and clients
+            raise
         except BrokenPipeError:
             raise  # click exits without a message, for example in a pipe to head
         except OSError as error:
@@ -95,13 +102,13 @@ def _keep_verbose(context: click.Context, parameter: click.Parameter, value: boo
 def _print_version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     if not value or context.resilient_parsing:
         return
-    click.echo(f"krammar, version {__version__}")
+    echo(f"krammar, version {__version__}")
     if context.meta["krammar.verbose"]:
         from krammar.wire.native import status
 
-        click.echo(f"Python {platform.python_version()}, {platform.platform()}")
+        echo(f"Python {platform.python_version()}, {platform.platform()}")
         for package in ("kafka_wire", "wafka_wire"):
-            click.echo(status(package))
+            echo(status(package))
     context.exit()
 
 

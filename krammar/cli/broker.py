@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from krammar.cli.options import FOLDER, INPUT_FILE, examples, key_values
+from krammar.cli.output import echo
 
 MOST_NODES = 100
 
@@ -191,13 +192,13 @@ def broker(
             form = JsonFormatter()
             run(
                 broker,
-                lambda line: click.echo(form.line("krammar.broker", line)),
+                lambda line: echo(form.line("krammar.broker", line)),
                 started,
                 form,
                 control,
             )
         else:
-            run(broker, click.echo, started, control=control)
+            run(broker, echo, started, control=control)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     except BrokerError as error:
@@ -219,4 +220,4 @@ def random_id() -> None:
     from krammar.broker.meta_properties import random_uuid
     from krammar.logfiles.uuids import format_uuid
 
-    click.echo(format_uuid(random_uuid()))
+    echo(format_uuid(random_uuid()))

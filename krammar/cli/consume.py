@@ -13,7 +13,7 @@ from krammar.cli.decoding import Part, RecordPartDecoder, Undecodable, decoder_f
 from krammar.cli.formats import Shown, shower
 from krammar.cli.interrupts import Interrupts
 from krammar.cli.options import examples
-from krammar.cli.output import quantity
+from krammar.cli.output import echo, quantity
 
 if TYPE_CHECKING:
     from krammar.client import Client, TopicPartition
@@ -139,9 +139,9 @@ def consume(
             out.flush()
     finally:
         if decoder is not None and decoder.skipped:
-            click.echo(f"skipped {quantity(decoder.skipped, 'record')} of other kinds", err=True)
+            echo(f"skipped {quantity(decoder.skipped, 'record')} of other kinds", err=True)
         if undecodable:
-            click.echo(f"{quantity(undecodable, 'record')} could not be decoded", err=True)
+            echo(f"{quantity(undecodable, 'record')} could not be decoded", err=True)
     if undecodable:
         sys.exit(1)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from krammar.cli.options import FOLDER, SOURCE, examples, key_values
-from krammar.cli.output import quantity
+from krammar.cli.output import echo, quantity
 from krammar.cli.reporting import all_files_option, format_option, misuse, report, say
 
 if TYPE_CHECKING:
@@ -124,14 +124,12 @@ def import_(
                     source, docs=docs, enums=KAFKA_ENUMS if enums else None, releases=release
                 )
         except ImportSchemaError as error:
-            click.echo(str(error), err=True)
+            echo(str(error), err=True)
             sys.exit(1)
         for warning in result.warnings:
-            click.echo(f"warning: {warning}", err=True)
+            echo(f"warning: {warning}", err=True)
         if out is None:
-            click.echo(
-                "\n".join(f"// {name}\n\n{text}" for name, text in result.files.items()), nl=False
-            )
+            echo("\n".join(f"// {name}\n\n{text}" for name, text in result.files.items()), nl=False)
             return
         _write_new({out / name: text for name, text in result.files.items()}, force=force)
     say(f"{out}: {quantity(len(result.files), 'file')} written", format_)
@@ -187,7 +185,7 @@ def export(
         diagnostics.keep_errors()
         if diagnostics.has_errors:
             report(diagnostics, format_)
-            click.echo("nothing was written", err=True)
+            echo("nothing was written", err=True)
             sys.exit(1)
         refused = 0
         for protocol in protocols:
@@ -196,11 +194,11 @@ def export(
             for name, reason in exported.refused.items():
                 refused += 1
                 start, end = ("warning: ", "skipped, because ") if skip else ("error: ", "")
-                click.echo(f"{start}{name}: {end}{reason}", err=True)
+                echo(f"{start}{name}: {end}{reason}", err=True)
             for warning in exported.warnings:
-                click.echo(f"warning: {warning}", err=True)
+                echo(f"warning: {warning}", err=True)
         if refused and not skip:
-            click.echo(
+            echo(
                 "Kafka's schemas cannot express this, so nothing was written (change the definitions, or export "
                 "the others with --skip)",
                 err=True,
@@ -253,7 +251,7 @@ def _import_texts(
         compile_texts("", encoded, diagnostics)
     report(diagnostics, format_, err=out is None)
     if result is None or diagnostics.has_errors:
-        click.echo("nothing was written", err=True)
+        echo("nothing was written", err=True)
         sys.exit(1)
     return result
 

@@ -12,8 +12,9 @@ import click
 
 from krammar.cli.faults import check_faults
 from krammar.cli.options import FOLDER, SOURCE, examples, package_option
-from krammar.cli.output import quantity
+from krammar.cli.output import echo, quantity
 from krammar.cli.reporting import all_files_option, format_option, misuse, report, say
+from krammar.util.printable import escape
 
 if TYPE_CHECKING:
     from krammar.compiler.write import Outcome
@@ -86,7 +87,7 @@ def gen(
         protocols = [sources.compile_folder(folder, diagnostics) for folder in folders]
         if diagnostics.has_errors:
             report(diagnostics, format_)
-            click.echo("nothing was written", err=True)
+            echo("nothing was written", err=True)
             sys.exit(1)
         rendered = generator.render(folders, protocols)
         with _progress("generating", rendered.size) as advance:
@@ -99,7 +100,7 @@ def gen(
         for path in outcome.removed:
             say(f"would remove {path}", format_)
         if outcome.drift:
-            click.echo(f"run `krammar gen {source} -o {out}`", err=True)
+            echo(f"run `krammar gen {source} -o {out}`", err=True)
             sys.exit(1)
         say(f"{out}: {quantity(len(outcome.unchanged), 'file')}, all current", format_)
         return
@@ -153,7 +154,7 @@ def check(
     if format_ == "text":
         counted = [(definitions, "definition"), (rules, "fault")]
         things = [quantity(number, noun) for number, noun in counted if number]
-        click.echo(f"{', '.join([quantity(files, 'file'), *things])}: no errors")
+        echo(f"{', '.join([quantity(files, 'file'), *things])}: no errors")
 
 
 @click.command(
@@ -202,7 +203,7 @@ def fmt(path: tuple[Path, ...], check: bool, diff: bool, all_files: bool, format
                 for line in difflib.unified_diff(
                     _diff_lines(before), _diff_lines(after), str(file), str(file), lineterm=""
                 ):
-                    say(_coloured(line), format_)
+                    say(_coloured(line), format_, styled=True)
             elif check:
                 say(f"would format {file}", format_)
             else:
@@ -211,7 +212,7 @@ def fmt(path: tuple[Path, ...], check: bool, diff: bool, all_files: bool, format
     diagnostics.keep_errors()
     report(diagnostics, format_)
     verb = "would change" if check or diff else "changed"
-    click.echo(f"{quantity(len(files), 'file')}, {changed} {verb}", err=True)
+    echo(f"{quantity(len(files), 'file')}, {changed} {verb}", err=True)
     if diagnostics.has_errors or (check and changed):
         sys.exit(1)
 
@@ -247,7 +248,7 @@ def docs(source: Path, out: Path, force: bool, all_files: bool, format_: str) ->
         diagnostics.keep_errors()
         if diagnostics.has_errors:
             report(diagnostics, format_)
-            click.echo("nothing was written", err=True)
+            echo("nothing was written", err=True)
             sys.exit(1)
         several = any(protocol.package for protocol in protocols)
         generator = Generator(source, out, "docs", {"home": "index.html"} if several else {})
@@ -255,13 +256,13 @@ def docs(source: Path, out: Path, force: bool, all_files: bool, format_: str) ->
         if several:
             rendered.add("", generator.overview(protocols))
         _report_kept(generator.write(rendered, force=force))
-        click.echo(out / "index.html")
+        echo(out / "index.html")
 
 
 def _report_kept(outcome: Outcome) -> None:
     """Report files that would have been removed if nobody had changed them."""
     for path in outcome.kept:
-        click.echo(
+        echo(
             f"{path} is not removed, because it was changed after krammar generated it (delete it, or "
             "move what you need to another file)",
             err=True,
@@ -287,7 +288,9 @@ def _diff_lines(text: str) -> list[str]:
 
 def _coloured(line: str) -> str:
     """Colour a line of a diff."""
-    return click.style(line, fg={"+": "green", "-": "red", "@": "cyan"}.get(line[:1]))
+    return click.style(
+        escape(line, keep="\n\t"), fg={"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+    )
 
 
 _NO_NEWLINE = "\\ No newline at end of file"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from krammar.cli.options import INPUT_FILE, SOURCE, examples
+from krammar.cli.output import echo
 from krammar.cli.reporting import all_files_option, format_option, misuse, report
 
 if TYPE_CHECKING:
@@ -101,12 +102,12 @@ def diff(
     report(diagnostics, format_)
     if format_ == "text":
         for line in news:
-            click.echo(f"new: {line}")
+            echo(f"new: {line}")
         if not left:
-            click.echo("no breaking changes" + (f", except {count} accepted" if count else ""))
+            echo("no breaking changes" + (f", except {count} accepted" if count else ""))
     for entry in entries:
         if not entry.used:
-            click.echo(f"{accepted}:{entry.line}: no change matches this line any more", err=True)
+            echo(f"{accepted}:{entry.line}: no change matches this line any more", err=True)
     if left:
         sys.exit(1)
 
@@ -172,7 +173,7 @@ def _compile_revision(
         except SourceError:
             found = []
         if old is None or not found:
-            click.echo(f"{source} has no definitions at {ref}: everything is new", err=True)
+            echo(f"{source} has no definitions at {ref}: everything is new", err=True)
             return []
 
         def place(path: Path) -> Path:

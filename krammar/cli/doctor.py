@@ -20,6 +20,8 @@ import click
 
 from krammar import __version__
 from krammar.cli.options import examples
+from krammar.cli.output import echo
+from krammar.util.printable import escape
 
 OLDEST_JAVA = 17
 OLDEST_PYSPARK = (4, 1)
@@ -65,11 +67,10 @@ def doctor() -> None:
     for check in CHECKS:
         for result in check():
             failed = failed or result.status == FAILS
-            click.echo(
-                f"{click.style(f'{result.status:5}', _COLOURS[result.status])}  {result.text}"
-            )
+            status = click.style(f"{result.status:5}", _COLOURS[result.status])
+            echo(f"{status}  {escape(result.text)}", styled=True)
             if result.fix:
-                click.echo(f"       fix: {result.fix}")
+                echo(f"       fix: {result.fix}")
     if failed:
         raise click.exceptions.Exit(1)
 

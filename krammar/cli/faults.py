@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from krammar.cli.output import echo
+
 if TYPE_CHECKING:
     from krammar.faults import Faults
     from krammar.faults.file import Expected
@@ -21,7 +23,7 @@ def read_faults(faults: Faults, path: Path, option: str = "--faults") -> list[Ex
     try:
         return read_rules(faults, path)
     except FaultsFileError as error:
-        click.echo(str(error), err=True)
+        echo(str(error), err=True)
         sys.exit(1)
     except OSError as error:
         raise click.UsageError(f"{option}: {error}") from error
@@ -50,11 +52,11 @@ def report(faults: Faults, expected: list[Expected]) -> bool:
     """Print what the rules did. Returns whether each fired as often as expected."""
     good = True
     for rule in faults.rules:
-        click.echo(f'fault "{rule.name}": matched {rule.matched}, fired {rule.fired}', err=True)
+        echo(f'fault "{rule.name}": matched {rule.matched}, fired {rule.fired}', err=True)
     for each in expected:
         if each.rule.fired < each.times:
             good = False
-            click.echo(
+            echo(
                 f'error: fault "{each.rule.name}" fired {each.rule.fired} of the {each.times} times that the '
                 "file expects",
                 err=True,

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from krammar.cli.options import examples, find_packages_here, standard_input
+from krammar.cli.output import echo
 
 
 @click.command(
@@ -98,9 +99,9 @@ def inspect(
     except (NotFound, UnsupportedVersionError) as misuse:
         raise click.UsageError(str(misuse)) from misuse
     for line in lines:
-        click.echo(line)
+        echo(line)
     if failure is not None:
-        click.echo(f"error: {failure}", err=True)
+        echo(f"error: {failure}", err=True)
         sys.exit(1)
 
 
@@ -134,7 +135,7 @@ def show(package: str, name: str | None, version: int | None) -> None:
         shown = list(texts(package, name, version))
     except (NotFound, UnsupportedVersionError) as misuse:
         raise click.UsageError(str(misuse)) from misuse
-    click.echo("\n\n".join(shown))
+    echo("\n\n".join(shown))
 
 
 def _inspect_files(path: str, *, records: bool, json_: bool) -> None:
@@ -147,7 +148,7 @@ def _inspect_files(path: str, *, records: bool, json_: bool) -> None:
     damaged = False
     try:
         for item in inspect_path(path, records=records):
-            click.echo(item.as_json() if json_ else item.as_text())
+            echo(item.as_json() if json_ else item.as_text())
             damaged = damaged or item.is_damage
     except FilesError as error:
         raise click.UsageError(str(error)) from error

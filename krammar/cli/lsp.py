@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from krammar.cli.options import examples, standard_input
+from krammar.cli.output import echo
 
 
 @click.command(
@@ -27,11 +28,13 @@ def lsp(stdio: bool, log_file: str | None) -> None:
 
     from krammar.lsp.documents import is_defect
     from krammar.lsp.server import create_server
+    from krammar.util.logs import TextFormatter
 
     # Editors show what a server writes to standard error, so only errors go there.
     handler = logging.FileHandler(log_file) if log_file else logging.StreamHandler()
     handler.addFilter(is_defect)
+    handler.setFormatter(TextFormatter())
     logging.basicConfig(handlers=[handler], level=logging.ERROR)
     if standard_input().isatty():
-        click.echo("waiting for an editor on standard input; Ctrl-C stops", err=True)
+        echo("waiting for an editor on standard input; Ctrl-C stops", err=True)
     create_server().start_io()

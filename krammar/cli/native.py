@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from krammar.cli.options import examples
-from krammar.cli.output import quantity
+from krammar.cli.output import echo, quantity
 
 
 @click.command(
@@ -77,16 +77,16 @@ def compile_(
         def progress(module: str) -> None:
             nonlocal number
             number += 1
-            click.echo(f"[{number}/{len(modules) + 1}] {module}", err=True)
+            echo(f"[{number}/{len(modules) + 1}] {module}", err=True)
 
         outcome = opened.compile(modules, jobs=jobs, progress=progress)
     except (SourceError, OSError) as error:
         raise click.UsageError(str(error)) from error
     for module, said in outcome.failed.items():
-        click.echo(f"{module}: not compiled\n{said}", err=True)
+        echo(f"{module}: not compiled\n{said}", err=True)
     for module, reason in outcome.skipped.items():
-        click.echo(f"{module}: not compiled, pure Python is used: {reason}", err=True)
-    click.echo(
+        echo(f"{module}: not compiled, pure Python is used: {reason}", err=True)
+    echo(
         f"{package}: {quantity(len(outcome.built), 'module')} compiled, {len(outcome.current)} current, "
         f"{len(outcome.skipped)} pure, {len(outcome.failed)} failed, "
         f"in {time.monotonic() - began:.0f} s"

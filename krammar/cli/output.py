@@ -7,7 +7,19 @@ from typing import Any
 
 import click
 
-from krammar.util.printable import escape
+from krammar.util.printable import escape, printable_json
+
+
+def echo(text: object = "", *, err: bool = False, styled: bool = False) -> None:
+    """Print lines. Text of files, clients and brokers cannot control the terminal: its control characters are escaped.
+
+    Each verb prints with this function; ruff refuses ``click.echo``.
+
+    Args:
+        err: print to standard error.
+        styled: the text contains colours, and everything else in it is escaped.
+    """
+    click.echo(text if styled else escape(str(text), keep="\n\t"), err=err)
 
 
 def quantity(count: int, noun: str) -> str:
@@ -21,9 +33,7 @@ def one_line(error: BaseException) -> str:
 
 
 def print_json(value: Any) -> None:
-    import json
-
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    echo(printable_json(value, indent=2))
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -36,4 +46,4 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
             cell.rjust(width) if number else cell.ljust(width)
             for cell, width, number in zip(row, widths, right, strict=True)
         ]
-        click.echo("  ".join(cells).rstrip())
+        echo("  ".join(cells).rstrip())

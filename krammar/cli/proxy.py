@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from krammar.cli.options import INPUT_FILE, examples, find_packages_here
+from krammar.cli.output import echo
 
 if TYPE_CHECKING:
     from krammar.proxy import Proxy
@@ -156,13 +157,11 @@ def proxy(
     except (SettingsError, TypeError, ValueError) as error:
         if not check:
             raise click.UsageError(str(error)) from error
-        click.echo(error, err=True)
+        echo(error, err=True)
         raise SystemExit(1) from error
     if check:
         server.close_filters()
-        click.echo(
-            f"{file or 'the settings'}: valid, with {_number(len(settings.filters), 'filter')}"
-        )
+        echo(f"{file or 'the settings'}: valid, with {_number(len(settings.filters), 'filter')}")
         return
     _log_to_standard_error()
     if worker is not None:
@@ -247,7 +246,7 @@ async def _serve(
         takeover.start()
     _announce(server.addresses, server.metrics_address)
     await stop.wait()
-    click.echo("stopping", err=True)
+    echo("stopping", err=True)
     if takeover is not None:
         takeover.stop()
     await server.drain()
@@ -259,9 +258,9 @@ def _announce(
     from krammar.proxy.addresses import Address
 
     if metrics is not None:
-        click.echo(f"metrics on http://{Address(*metrics)}/metrics", err=True)
+        echo(f"metrics on http://{Address(*metrics)}/metrics", err=True)
     for name, address in addresses.items():
-        click.echo(f"listening on {address}" + (f" ({name})" if name else "") + workers, err=True)
+        echo(f"listening on {address}" + (f" ({name})" if name else "") + workers, err=True)
 
 
 async def _work(server: Proxy, worker: Worker, load: Load, stop: asyncio.Event) -> None:
@@ -332,7 +331,7 @@ async def _supervise(
         stopped = asyncio.ensure_future(stop.wait())
         assert supervisor.failed is not None
         await asyncio.wait((stopped, supervisor.failed), return_when=asyncio.FIRST_COMPLETED)
-        click.echo("stopping", err=True)
+        echo("stopping", err=True)
         stopped.cancel()
         if supervisor.failed.done():
             supervisor.failed.result()

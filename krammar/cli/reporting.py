@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krammar.cli.output import quantity
+from krammar.cli.output import echo, quantity
 
 if TYPE_CHECKING:
     from krammar.util.diagnostics import Diagnostics
@@ -86,17 +86,18 @@ def report(
     else:
         text = FORMATS[format_](found, strict=strict)
     if text:
-        click.echo(text, err=err)
+        # Diagnostics escape what they quote. JSON and GitHub's format have no control characters.
+        echo(text, err=err, styled=True)
     if found and format_ == "text":
         style = 0 if strict else sum(diagnostic.is_style for diagnostic in found)
         counted = [quantity(len(found) - style, "error")] if len(found) > style else []
         counted += [quantity(style, "warning")] if style else []
-        click.echo(f"\n{' and '.join(counted)}", err=True)
+        echo(f"\n{' and '.join(counted)}", err=True)
 
 
-def say(text: str, format_: str) -> None:
-    """Print a line about what was done: to standard error if a program reads the diagnostics."""
-    click.echo(text, err=format_ != "text")
+def say(text: str, format_: str, *, styled: bool = False) -> None:
+    """Print a line about what was done: to standard error if a program reads the diagnostics. ``styled`` is as for ``echo``."""
+    echo(text, err=format_ != "text", styled=styled)
 
 
 @contextmanager

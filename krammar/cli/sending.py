@@ -8,10 +8,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-import click
-
 from krammar.cli.interrupts import Interrupts
-from krammar.cli.output import one_line, quantity
+from krammar.cli.output import echo, one_line, quantity
 
 if TYPE_CHECKING:
     from krammar.client import Delivery, Producer
@@ -143,7 +141,7 @@ class Sending:
             sent += "; the rest of the input was not read"
         if self._aborted:
             sent += "; the transaction was aborted: consumers with isolation.level=read_committed will not see them"
-        click.echo(sent, err=True)
+        echo(sent, err=True)
         if (self._failures or missing) and not self._interrupts.count:
             sys.exit(1)
 
@@ -157,10 +155,10 @@ class Sending:
             sent += f"; {unknown} may or may not have been sent"
         if self._transactional:
             sent += "; the state of the transaction is unknown"
-        click.echo(sent, err=True)
+        echo(sent, err=True)
 
     def _report_failures(self) -> None:
         for failure in self._failures:
-            click.echo(f"not sent: {failure}", err=True)
+            echo(f"not sent: {failure}", err=True)
         if self._failed > _FAILURES_SHOWN:
-            click.echo(f"not sent: {self._failed - _FAILURES_SHOWN} more", err=True)
+            echo(f"not sent: {self._failed - _FAILURES_SHOWN} more", err=True)

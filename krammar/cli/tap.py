@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from krammar.cli.options import (
     find_packages_here,
     protocol_package,
 )
+from krammar.cli.output import echo
 
 if TYPE_CHECKING:
     from krammar.proxy.addresses import Address
@@ -230,8 +232,8 @@ def tap(
     if secrets and ui is None and html is None and pcap is None:
         raise click.UsageError("--secrets needs --ui, --html or --pcap")
     output = Output(
-        click.echo,
-        lambda line: click.echo(line, err=True),
+        partial(echo, styled=True),  # listings escape their lines, and colour them
+        partial(echo, err=True),
         json=json_,
         only_bad=quiet,
         frames=frames,
@@ -289,9 +291,9 @@ def tap(
     except OSError as error:
         raise click.ClickException(str(error)) from error
     if summary:
-        click.echo(counted.table(), err=json_)
+        echo(counted.table(), err=json_)
     else:
-        click.echo(counted.verdict(), err=True)
+        echo(counted.verdict(), err=True)
     fired = faults is None or report(faults, expected)
     if not counted.all_good or not fired:
         sys.exit(1)
@@ -349,9 +351,9 @@ def _export(
     from krammar.tap.export import write_html, write_pcap
 
     if pcap is not None:
-        click.echo(write_pcap(protocol, file, pcap, secrets=secrets), err=True)
+        echo(write_pcap(protocol, file, pcap, secrets=secrets), err=True)
     if html is not None:
-        click.echo(write_html(protocol, file, html, select, secrets=secrets), err=True)
+        echo(write_html(protocol, file, html, select, secrets=secrets), err=True)
 
 
 def _known_apis(protocol: ModuleType, names: tuple[str, ...]) -> tuple[str, ...]:

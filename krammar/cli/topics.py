@@ -10,7 +10,7 @@ import click
 
 from krammar.cli.connection import ConnectionOptions, connected, connects, errors
 from krammar.cli.options import examples, key_values
-from krammar.cli.output import print_json, print_table, quantity
+from krammar.cli.output import echo, print_json, print_table, quantity
 
 if TYPE_CHECKING:
     from krammar.client import Topic
@@ -131,9 +131,9 @@ def describe(topic: str, connection: ConnectionOptions, json_: bool) -> None:
     if json_:
         print_json({**_summary(found), "configs": own, "partitions": partitions})
         return
-    click.echo(f"{topic}  id {found.topic_id}{'  internal' if found.internal else ''}")
+    echo(f"{topic}  id {found.topic_id}{'  internal' if found.internal else ''}")
     for name, value in own.items():
-        click.echo(f"  {name} = {'(secret)' if value is None else value}")
+        echo(f"  {name} = {'(secret)' if value is None else value}")
     print_table(
         ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "BEGIN", "END"),
         [[_cell(value) for value in partition.values()] for partition in partitions],
@@ -186,7 +186,7 @@ def create(
     pairs: dict[str, str | None] = {**key_values("--config", configs)}
     with errors(), connection.client() as client:
         made = client.admin.create_topic(topic, partitions or -1, replicas or -1, configs=pairs)
-    click.echo(f"{topic} created with {quantity(len(made.partitions), 'partition')}")
+    echo(f"{topic} created with {quantity(len(made.partitions), 'partition')}")
 
 
 @topics.command()
@@ -196,4 +196,4 @@ def delete(topic: str, connection: ConnectionOptions) -> None:
     """Delete a topic with all its records."""
     with errors(), connection.client() as client:
         client.admin.delete_topic(topic)
-    click.echo(f"{topic} deleted")
+    echo(f"{topic} deleted")

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from krammar.cli.options import FOLDER, examples, standard_input
+from krammar.cli.output import echo
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _PASSWORD_VARIABLE = "KRAMMAR_PASSWORD"
@@ -82,7 +83,7 @@ def add(name: str, data_dir: Path, mechanism: str, iterations: int, password_std
 
     with _errors():
         replaced = add_user(data_dir, name, _password(password_stdin), mechanism, iterations)
-    click.echo(f"{name}: {mechanism} password {'replaced' if replaced else 'added'}")
+    echo(f"{name}: {mechanism} password {'replaced' if replaced else 'added'}")
 
 
 def _password(from_stdin: bool) -> str:
@@ -109,7 +110,7 @@ def list_(data_dir: Path) -> None:
     with _errors():
         found = list_users(data_dir)
     for user in found:
-        click.echo(f"{user.name}\t{user.mechanism}\t{user.iterations} iterations")
+        echo(f"{user.name}\t{user.mechanism}\t{user.iterations} iterations")
 
 
 @users.command()
@@ -127,4 +128,4 @@ def remove(name: str, data_dir: Path, mechanism: str | None) -> None:
     with _errors():
         removed = remove_user(data_dir, name, mechanism)
     for each in removed:
-        click.echo(f"{name}: {each} password removed")
+        echo(f"{name}: {each} password removed")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from krammar.cli.options import examples, standard_input
-from krammar.cli.output import quantity
+from krammar.cli.output import echo, quantity
 
 # Lines per request. Even with the longest strings, such a request is far below a server's limit.
 _LINES_PER_REQUEST = 500
@@ -94,4 +94,4 @@ def wafka_produce(topic: str, server: str, partition: int | None, acks: str, tim
     except (ClientError, WireError) as error:
         raise click.ClickException(f"{error} ({done} records were written)") from error
     place = topic if partition is None else f"{topic}-{partition}"
-    click.echo(f"{quantity(done, 'record')} written to {place}", err=True)
+    echo(f"{quantity(done, 'record')} written to {place}", err=True)

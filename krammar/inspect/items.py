@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from krammar.logfiles.damage import DamageError
-from krammar.util.printable import escape
+from krammar.util.printable import escape, printable_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Item:
 
     def as_json(self) -> str:
         """Return the item as one line of JSON."""
-        return json.dumps({"kind": self.kind, **self.fields}, ensure_ascii=False)
+        return printable_json({"kind": self.kind, **self.fields})
 
     def as_text(self) -> str:
         """Return the item as ``kafka-dump-log`` prints it. Control characters are escaped."""

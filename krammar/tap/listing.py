@@ -13,6 +13,7 @@ from krammar.tap.describe import Describer
 from krammar.tap.exchanges import EVERYTHING, Exchanges, Filter, State, TappedExchange
 from krammar.tap.frame import Frame, Status
 from krammar.tap.observer import Observer
+from krammar.util.printable import escape
 
 Write = Callable[[str], None]
 
@@ -24,6 +25,8 @@ _RED, _YELLOW, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[0m"
 
 class ExchangeListing(Observer):
     """Writes one line per request and its response, and one for the beginning and the end of a connection.
+
+    All lines of listings are printable: what clients, brokers and captures contain cannot control a terminal.
 
     Args:
         write: receives lines without a newline.
@@ -65,14 +68,14 @@ class ExchangeListing(Observer):
 
     def _event(self, time_ns: int, connection: int, text: str) -> None:
         if not self._only_bad and not self._select:
-            self._write(self._cut(f"{_clock(time_ns)} #{connection:<3} {text}"))
+            self._write(self._cut(escape(f"{_clock(time_ns)} #{connection:<3} {text}")))
 
     def _ended(self, exchange: TappedExchange) -> None:
         if self._only_bad and all(frame.is_good for frame in exchange.frames):
             return
         if not self._select.matches(exchange):
             return
-        line = self._cut(exchange_line(exchange, narrow=0 < self._width < _NARROW))
+        line = self._cut(escape(exchange_line(exchange, narrow=0 < self._width < _NARROW)))
         if self._colour and exchange.is_error:
             line = f"{_RED}{line}{_PLAIN}"
         elif self._colour and exchange.state is State.WAITING:
@@ -121,11 +124,12 @@ class Listing(Observer):
 
     def opened(self, time_ns: int, connection: int, client: str, upstream: str) -> None:
         if not self._only_bad:
-            self._write(f"{_clock(time_ns)} #{connection:<3} open   {client} to {upstream}")
+            text = f"{_clock(time_ns)} #{connection:<3} open   {client} to {upstream}"
+            self._write(escape(text))
 
     def closed(self, time_ns: int, connection: int, reason: str) -> None:
         if not self._only_bad:
-            self._write(f"{_clock(time_ns)} #{connection:<3} closed {reason}")
+            self._write(escape(f"{_clock(time_ns)} #{connection:<3} closed {reason}"))
 
     def frame(self, frame: Frame) -> None:
         # The describer learns from every frame, whether it is shown or not.
@@ -141,7 +145,7 @@ class Listing(Observer):
             f"{frame.api + version:<28} {number:<9} {frame.size:>9,} B {latency:>10}  "
             f"{frame.status:<11} {'; '.join(parts)}"
         )
-        self._write(line.rstrip())
+        self._write(escape(line.rstrip()))
 
 
 class JsonListing(Observer):

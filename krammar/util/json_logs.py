@@ -1,10 +1,11 @@
-"""Log lines as JSON objects, one per line."""
+"""Log lines as JSON objects, one per line, in which all characters are printable."""
 
 from __future__ import annotations
 
-import json
 import logging
 import time
+
+from krammar.util.printable import printable_json
 
 
 class JsonFormatter(logging.Formatter):
@@ -20,7 +21,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
+        return printable_json(entry)
 
     def line(self, logger: str, message: str) -> str:
         """Format a line of level INFO that no logger has created."""

@@ -1,8 +1,9 @@
-"""Escapes text from outside for a terminal."""
+"""Makes text from outside printable. Whatever krammar prints or logs of files, clients and brokers passes here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 
 def escape_character(character: str) -> str:
@@ -37,3 +38,11 @@ def escape(text: str, *, keep: str = "", spell: Callable[[str], str] = escape_ch
     if text.isprintable():
         return text
     return text.translate(_Escapes(keep, spell))
+
+
+def printable_json(value: Any, *, indent: int | None = None) -> str:
+    """Encode a value as JSON. Characters that are not printable are escaped as JSON escapes them."""
+    import json  # most verbs start without it
+
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return escape(text, keep="\n", spell=lambda character: json.dumps(character)[1:-1])

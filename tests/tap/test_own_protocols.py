@@ -55,11 +55,46 @@ KAFKA = {
     82: "UpdateRaftVoter",
 }
 # The fields that special cases use, and that descriptions show.
-NAMES = (
-    "Acks TransactionalId ErrorCode ApiKeys Brokers NodeEndpoints Coordinators CurrentLeader Host Port NodeId Topics TopicId "
-    "Partitions PartitionIndexes Records Members Groups Key GroupId SessionId AuthBytes RequestData ThrottleTimeMs Mechanism"
-).split()
-TYPES = "bool int8 int16 int32 int64 uint16 float64 uuid string bytes varint".split()
+NAMES = [
+    "Acks",
+    "TransactionalId",
+    "ErrorCode",
+    "ApiKeys",
+    "Brokers",
+    "NodeEndpoints",
+    "Coordinators",
+    "CurrentLeader",
+    "Host",
+    "Port",
+    "NodeId",
+    "Topics",
+    "TopicId",
+    "Partitions",
+    "PartitionIndexes",
+    "Records",
+    "Members",
+    "Groups",
+    "Key",
+    "GroupId",
+    "SessionId",
+    "AuthBytes",
+    "RequestData",
+    "ThrottleTimeMs",
+    "Mechanism",
+]
+TYPES = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint16",
+    "float64",
+    "uuid",
+    "string",
+    "bytes",
+    "varint",
+]
 
 
 class Source:
@@ -235,7 +270,10 @@ def test_many_protocols(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: i
 
 
 def cases(package: Package) -> list[bool]:
-    return [has_acks(package), has_tokens(package), has_api_versions(package)] + [
+    return [
+        has_acks(package),
+        has_tokens(package),
+        has_api_versions(package),
         has_fetch_sessions(package),
         *(may_change(package, key) for key in ENDPOINTS),
     ]
