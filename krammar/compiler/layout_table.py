@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from krammar.compiler import ir
 from krammar.compiler.layout import build_layout, build_shared
-from krammar.compiler.steps import StructLayout, WireArray, WireSized, WireStruct
+from krammar.compiler.steps import (
+    StructLayout,
+    WireArray,
+    WireSized,
+    WireStruct,
+    WireType,
+    WireVersioned,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,7 @@ def codecs(table: LayoutTable) -> tuple[SharedLayout, ...]:
 
 
 def _traits(of: StructLayout, place: str) -> Iterator[tuple[str, str]]:
-    """What all versions of a codec agree on: null in tagged fields, empty elements, counted bytes."""
+    """What all versions of a codec agree on: null in tagged fields, and counted bytes."""
     for step in of.tagged:
         nulls = []
         wire = step.wire
@@ -85,11 +92,30 @@ def _traits(of: StructLayout, place: str) -> Iterator[tuple[str, str]]:
         inner = f"{place}.{step.field.name}"
         wire = step.wire
         while isinstance(wire, WireArray):
-            yield f"{inner} empty", str(wire.zero_width)
             wire, inner = wire.element, f"{inner}[]"
         if isinstance(wire, WireStruct):
             yield from _traits(wire.layout, inner)
     yield f"{place} sized", str([s.field.name for s in of.fields if isinstance(s.wire, WireSized)])
+
+
+def has_empty_elements(table: LayoutTable) -> bool:
+    """Return whether a version of a struct has arrays, at any depth, whose elements can take no bytes."""
+
+    def inside(of: StructLayout) -> bool:
+        return any(found(step.wire) for step in of.all_fields)
+
+    def found(wire: WireType) -> bool:
+        match wire:
+            case WireArray(element):
+                return wire.zero_width or found(element)
+            case WireStruct(layout):
+                return inside(layout)
+            case WireVersioned(struct):
+                return has_empty_elements(layout_table(struct))
+            case _:
+                return False
+
+    return any(inside(shared.layout) for shared in table.layouts)
 
 
 def _changes(struct: ir.Struct) -> Iterator[int]:

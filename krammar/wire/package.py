@@ -15,6 +15,7 @@ from krammar.wire.errors import (
     UnknownApiKeyError,
     UnsupportedVersionError,
 )
+from krammar.wire.limits import MAX_ZERO_WIDTH
 
 # Pairs of a first version and the header version from it on.
 _Pairs = tuple[tuple[int, int], ...]
@@ -217,8 +218,8 @@ class Package:
             text = f"{cause} (best guess of the api key: {key}, {name})"
             raise HeaderError(text, api_key=key, path=cause.path, offset=cause.offset) from None
         cls = self.get(name)
-        # Every element has at least one byte, so a short body cannot exceed the limit.
-        if max_elements is not None and len(data) - pos > max_elements:
+        # Other elements have at least one byte, so a short body cannot exceed the limit.
+        if max_elements is not None and len(data) - pos + MAX_ZERO_WIDTH > max_elements:
             from krammar.wire.elements import check_elements
 
             try:

@@ -13,11 +13,13 @@ from struct import Struct, error, pack
 from typing import Any
 from uuid import UUID, SafeUUID
 
+# Compiled modules of older releases import it from here.
+from krammar.wire.limits import MAX_ZERO_WIDTH as MAX_ZERO_WIDTH
+
 NULL_UUID = UUID(int=0)
 
-# A few bytes of input can claim any number of elements that have no bytes on the wire.
-# One array contains at most this many of them.
-MAX_ZERO_WIDTH = 1024
+# The minimum number of bytes of a length or count, by its form.
+LENGTH_SIZES = {"int16": 2, "int32": 4, "uvarint": 1, "varint": 1}
 
 
 class Malformed(Exception):

@@ -170,13 +170,3 @@ def test_requests_with_one_constant(report: Report) -> None:
     pair = "{0}Request => key {1}, max version 0\n  A: int8\n\n{0}Response =>\n  A: int8\n"
     text = report(pair.format("HTTPGet", 0) + "\n" + pair.format("HttpGet", 1))
     assert '"HttpGetRequest" and "HTTPGetRequest" (line 1) would both be ApiKey.HTTP_GET' in text
-
-
-@pytest.mark.parametrize("folder", ["a", "layouts", "requests"])
-def test_a_package_with_the_name_of_a_module_around_it(tmp_path: Path, folder: str) -> None:
-    text = "S => not top level\n  A: int8\n"
-    source = write_files(tmp_path / "d", {"p/a.krm": text, f"p/{folder}/b.krm": text})
-    result = gen(source, tmp_path / "out")
-    assert result.exit_code == 2
-    assert f"a package '{folder}' would replace" in result.output
-    assert not (tmp_path / "out").exists()

@@ -197,7 +197,7 @@ def _compare(type_: Type, expected: Any, item: Shown, path: str, name: str) -> N
         compare(type_.layout, expected, item.children, path)
     elif isinstance(type_, Versioned):
         version = next(iter(expected.values()))
-        compare(type_._class()._layout(version), expected, item.children, path)
+        compare(type_.cls._layout(version), expected, item.children, path)
     elif isinstance(expected, bool):
         check(item.show == str(int(expected)))
     elif isinstance(expected, int):

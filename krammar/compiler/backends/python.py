@@ -268,7 +268,6 @@ def _runs(top: StructLayout) -> Iterator[Run]:
 _RUNTIME = {
     "primitives": _as_they_are(
         "BOOL",
-        "MAX_ZERO_WIDTH",
         "NULL_UUID",
         "PACK",
         "UNPACK",
@@ -310,6 +309,7 @@ _RUNTIME = {
         "write_string",
         "write_unknown_tags",
     ),
+    "elements": _as_they_are("check_empty"),
     "versioned": {"VersionedCodec": "VersionedCodec", "decode_inside": "read_inside"},
 }
 # What modules import, of the runtime and of Python, with a name that could be that of a class.

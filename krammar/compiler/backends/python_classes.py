@@ -10,7 +10,13 @@ from functools import cached_property
 
 from krammar.compiler import ir, names
 from krammar.compiler.backends.python_text import quoted
-from krammar.compiler.layout_table import LayoutTable, SharedLayout, codecs, layout_table
+from krammar.compiler.layout_table import (
+    LayoutTable,
+    SharedLayout,
+    codecs,
+    has_empty_elements,
+    layout_table,
+)
 
 # What the body of a class uses of Python.
 _BUILTINS = frozenset(
@@ -84,6 +90,11 @@ class StructItem:
         found = codecs(self.table)
         lone = len(found) == 1
         return [(self.function if lone else f"{self.function}_v{c.first}", c) for c in found]
+
+    @cached_property
+    def has_empty_elements(self) -> bool:
+        """Whether a version has arrays whose elements can take no bytes."""
+        return self.table is not None and has_empty_elements(self.table)
 
     @property
     def shadowed(self) -> frozenset[str]:

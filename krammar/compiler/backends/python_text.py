@@ -48,8 +48,8 @@ def member_name(name: str) -> str:
 
 
 def shadowed(enum: ir.Enum) -> frozenset[str]:
-    """Names of Python that the class of an enum cannot use, because members have them."""
-    return _ENUM_BUILTINS & {member.name for member in enum.members}
+    """Names of Python that the class of an enum cannot use, because members or properties have them."""
+    return _ENUM_BUILTINS & {*(member.name for member in enum.members), *remarks_of(enum)}
 
 
 def remark_name(remark: str) -> str:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
-from krammar.compiler import ir, names
+from krammar.compiler import ir
 from krammar.compiler.front.checks import check
 from krammar.compiler.front.parser import parse_file
 from krammar.compiler.front.resolver import resolve_files
@@ -101,27 +101,7 @@ def folders(source: Path, *, all_files: bool = False) -> list[Folder]:
                 "read all files with --all-files)"
             )
         raise SourceError(f"{source} contains no definition files (*.krm){hint}")
-    _check_packages(found)
     return found
-
-
-def _check_packages(found: Sequence[Folder]) -> None:
-    """Check that no package inside of another one has the name of one of its modules."""
-    modules = {
-        folder.package: {names.module_name(path.name): path.name for path in folder.files}
-        for folder in found
-    }
-    for folder in found:
-        if not folder.package:
-            continue
-        outer, _, name = folder.package.rpartition("/")
-        inside = modules.get(outer)
-        if inside is not None and (name in inside or name in names.PACKAGE_NAMES):
-            other = f"the module of {inside[name]}" if name in inside else "what krammar generates"
-            raise SourceError(
-                f"{str(folder.files[0].parent)!r}: a package {name!r} would replace {other} in the package "
-                "around it (rename the folder)"
-            )
 
 
 def definition_files(visible: Sequence[Path], *, all_files: bool = False) -> list[Path]:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from krammar.wire.errors import DecodeError
-from krammar.wire.layout.writer import LENGTH_SIZES, joined
+from krammar.wire.layout.writer import joined, too_many_empty
+from krammar.wire.limits import MAX_ZERO_WIDTH
+from krammar.wire.primitives import LENGTH_SIZES
 
 
 @dataclass(slots=True)
@@ -40,6 +42,7 @@ class Reader:
         self.path: list[str] = []
         self.keep = True
         self.nodes: list[Node] | None = None
+        self._empty = 0
 
     @property
     def left(self) -> int:
@@ -61,6 +64,12 @@ class Reader:
             path=path,
             offset=self.pos if offset is None else offset,
         )
+
+    def count_empty(self, number: int, offset: int) -> None:
+        """Count elements without bytes. Raises DecodeError if the message has too many of them."""
+        self._empty += number
+        if self._empty > MAX_ZERO_WIDTH:
+            raise self.error(too_many_empty(number, self._empty), offset)
 
     def need(self, size: int) -> None:
         if size > self.left:

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from krammar.wire.errors import UnsupportedVersionError
 from krammar.wire.layout.reader import Reader
 from krammar.wire.layout.scalars import Type
-from krammar.wire.layout.writer import LENGTH_SIZES, Writer, value_text
-from krammar.wire.primitives import MAX_ZERO_WIDTH, Malformed, as_list
+from krammar.wire.layout.writer import Writer, value_text
+from krammar.wire.primitives import LENGTH_SIZES, Malformed, as_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +111,8 @@ class Array(Type):
                 f"{reader.left} left",
                 begin,
             )
-        if not least and number > MAX_ZERO_WIDTH:
-            raise reader.error(
-                f"{number} elements that take no bytes; {MAX_ZERO_WIDTH} at most", begin
-            )
+        if not least:
+            reader.count_empty(number, begin)
         values = []
         for index in range(number):
             with reader.at(f"[{index}]", self.element):
@@ -132,10 +130,8 @@ class Array(Type):
             as_list(value)
         except Malformed:
             raise writer.error(list_fault(value, value_text(value))) from None
-        if not self.element.min_size and len(value) > MAX_ZERO_WIDTH:
-            raise writer.error(
-                f"{len(value)} elements that take no bytes; {MAX_ZERO_WIDTH} at most"
-            )
+        if not self.element.min_size:
+            writer.count_empty(len(value))
         writer.length(self.prefix, len(value), f"array of {len(value)} elements")
         for index, element in enumerate(value):
             with writer.at(f"[{index}]"):
@@ -154,12 +150,14 @@ class Versioned(Type):
     def __str__(self) -> str:
         return self.name
 
-    def _class(self) -> Any:
+    @property
+    def cls(self) -> Any:
+        """The class of the struct."""
         package = self.module.rpartition(".layouts.")[0]
         return getattr(sys.modules[package], self.name)
 
     def read(self, reader: Reader) -> dict[str, Any]:
-        cls = self._class()
+        cls = self.cls
         version = int.from_bytes(reader.peek(2), "big", signed=True)
         try:
             layout = cls._layout(version)
@@ -169,7 +167,7 @@ class Versioned(Type):
         return found
 
     def write(self, value: Any, writer: Writer) -> None:
-        cls = self._class()
+        cls = self.cls
         name = cls._version_field
         if isinstance(value, Mapping):
             version = value.get(name, 0)
@@ -187,7 +185,7 @@ class Versioned(Type):
 
     def holds_defaults(self, value: Any) -> bool:
         # The default contains its version, and so has the fields of that version.
-        cls = self._class()
+        cls = self.cls
         usual = cls()
         if isinstance(value, cls):
             return bool(value == usual)

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from krammar.wire.errors import EncodeError
-from krammar.wire.primitives import UVARINT, encode_varint
+from krammar.wire.limits import MAX_ZERO_WIDTH
+from krammar.wire.primitives import LENGTH_SIZES, UVARINT, encode_varint
 
-LENGTH_SIZES = {"int16": 2, "int32": 4, "uvarint": 1, "varint": 1}
 _LIMITS = {
     "int16": 0x7FFF,
     "int32": 0x7FFFFFFF,
@@ -27,12 +27,14 @@ class Writer:
         self.path: list[str] = []
         # Whether dictionaries are accepted as structs, as generated codecs do not.
         self.plain = True
+        # How many elements without bytes the message has, in a list that inner writers share.
+        self._empty = [0]
 
     def inner(self) -> Writer:
         """Return a writer with the same path, for bytes whose size is written before them."""
         inner = object.__new__(Writer)
         inner.title, inner.out, inner.path = self.title, bytearray(), self.path
-        inner.plain = self.plain
+        inner.plain, inner._empty = self.plain, self._empty
         return inner
 
     def at(self, step: str) -> _WriteStep:
@@ -51,6 +53,12 @@ class Writer:
         if not low <= number <= high:
             raise self.error(f"{number} is outside of {low} to {high}")
         return number
+
+    def count_empty(self, number: int) -> None:
+        """Count elements without bytes. Raises EncodeError if the message has too many of them."""
+        self._empty[0] += number
+        if self._empty[0] > MAX_ZERO_WIDTH:
+            raise self.error(too_many_empty(number, self._empty[0]))
 
     def null(self, prefix: str, nullable: bool) -> None:
         if not nullable:
@@ -108,6 +116,12 @@ class _WriteStep:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.path.pop()
+
+
+def too_many_empty(number: int, total: int) -> str:
+    """Return the error for an array after which a message has too many elements without bytes."""
+    more = f", {total} in this message so far" if total > number else ""
+    return f"{number} elements that take no bytes{more}; {MAX_ZERO_WIDTH} at most"
 
 
 def joined(path: list[str]) -> str:

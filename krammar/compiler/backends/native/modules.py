@@ -153,10 +153,10 @@ class NativeBackend(TemplateBackend):
     def reasons(self, source: Source) -> dict[str, str]:
         """Return why each module cannot be compiled. The reason is empty if it can be compiled."""
         found = {}
-        imports = {
-            file.module: python.module_context(source, file)["imports"]
-            for file in source.protocol.files
+        contexts = {
+            file.module: python.module_context(source, file) for file in source.protocol.files
         }
+        imports = {module: context["imports"] for module, context in contexts.items()}
         for file in source.protocol.files:
             if not file.structs:
                 found[file.module] = "it contains no structs"
@@ -166,6 +166,12 @@ class NativeBackend(TemplateBackend):
             found[file.module] = (
                 f"it shares structs with {', '.join(sorted(others))}" if others else ""
             )
+            # Only pure Python counts these.
+            empty = [
+                i.struct.name for i in contexts[file.module]["structs"] if i.has_empty_elements
+            ]
+            if empty and not others:
+                found[file.module] = f"array elements of {empty[0]} can take no bytes"
         return found
 
     def files(self, source: Source) -> tuple[ir.DefinitionFile, ...]:
