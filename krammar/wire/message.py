@@ -49,10 +49,14 @@ class Struct(metaclass=_Kind):
 
     def __init_subclass__(cls, **facts: Any) -> None:
         """Set class facts, such as ``api_key`` and the first and last of ``versions``, from keywords."""
-        cls._fields = vars(cls).get("__match_args__", ())
+        cls._fields = vars(cls).get("__match_args__", cls._fields)
         if "versions" in facts:
             cls.min_version, cls.max_version = facts.pop("versions")  # type: ignore[attr-defined]
             cls._decoders, cls._encoders = {}, {}  # type: ignore[attr-defined]
+        elif "_decoders" not in vars(cls) and "__match_args__" not in vars(cls):
+            # A class of the user: its decoders return objects of this class.
+            decoders = getattr(cls, "_decoders", {})
+            cls._decoders = {v: _decoder_of(cls, f) for v, f in decoders.items()}  # type: ignore[attr-defined]
         for name, value in facts.items():
             setattr(cls, name, value)
 
@@ -102,6 +106,19 @@ class Struct(metaclass=_Kind):
         """Return a copy with other values of some fields, for ``copy.replace`` of Python 3.13."""
         values = {name: getattr(self, name) for name in self._fields}
         return type(self)(**{**values, **changes}).with_unknown_tags(self._unknown_tags)
+
+    def __setstate__(self, state: Any) -> None:
+        """Restore a pickle. Fields that the definition has got since have their defaults."""
+        others, values = state if isinstance(state, tuple) else (None, state)
+        for name, value in (others or {}).items():
+            setattr(self, name, value)
+        for name, value in values.items():
+            setattr(self, name, value)
+        missing = {*self._fields, "_unknown_tags"} - values.keys()
+        if missing:
+            usual = type(self)()
+            for name in missing:
+                setattr(self, name, getattr(usual, name))
 
     def with_unknown_tags(self: S, tags: Mapping[int, bytes] | None) -> S:
         """Set the tagged fields that the definition does not know, and return this struct."""
@@ -330,6 +347,19 @@ def encoder(cls: type[Codec], versions: Iterable[int]) -> Callable[[_E], _E]:
         return function
 
     return register
+
+
+def _decoder_of(cls: Any, base: Decoder) -> Decoder:
+    """Return a decoder of a generated class that returns objects of the class ``cls``, which inherits from it."""
+
+    def decode(data: bytes, pos: int, view: Any, version: int) -> tuple[Any, int]:
+        value, end = base(data, pos, view, version)
+        result = cls.__new__(cls)
+        for name in (*value._fields, "_unknown_tags"):
+            setattr(result, name, getattr(value, name))
+        return result, end
+
+    return decode
 
 
 def _with_lengths(value: Any) -> Any:

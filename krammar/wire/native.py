@@ -230,6 +230,7 @@ def adopt(module: types.ModuleType, extension: Any) -> None:
                 delattr(cls, key)
         cls.__init__ = cls._init
         cls.__reduce__ = _reduce
+        cls.__setstate__ = pure.__setstate__
         cls.__module__ = module.__name__
         cls.__name__ = pure.__name__
         cls.__qualname__ = pure.__qualname__

@@ -137,6 +137,8 @@ def walker(cls: type[Codec], version: int, *entities: str) -> Walker:
 def entity_paths(cls: type[Codec], version: int, *entities: str) -> tuple[str, ...]:
     """Return where a message of a version has values of some entities, such as ``topics[].name``.
 
+    The paths in a struct with a version of its own are those of all its versions.
+
     Errors are as for ``walker``.
     """
     return tuple(_paths(_layout(cls, version), frozenset(entities)))
@@ -213,6 +215,11 @@ def _paths(layout: Layout, entities: frozenset[str]) -> Iterator[str]:
             yield place
         elif isinstance(type_, Nested):
             yield from (f"{place}.{path}" for path in _paths(type_.layout, entities))
+        elif isinstance(type_, Versioned):
+            # Its version is known only from a message, so these are the paths of all versions.
+            versions = range(type_.cls.min_version, type_.cls.max_version + 1)
+            paths = (_paths(type_.cls._layout(version), entities) for version in versions)
+            yield from dict.fromkeys(f"{place}.{path}" for each in paths for path in each)
 
 
 def _layout(cls: type[Codec], version: int) -> Layout:
@@ -225,7 +232,7 @@ def _layout(cls: type[Codec], version: int) -> Layout:
 def _table(cls: type[Any]) -> StructTable:
     try:
         return table_of(cls)
-    except (AttributeError, ImportError, KeyError, StopIteration):
+    except (AttributeError, ImportError, KeyError):
         raise TypeError(f"{cls!r} is not a class that krammar generated") from None
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from krammar.wire.errors import EncodeError
-from krammar.wire.tables import table_of
+from krammar.wire.layout import Array, Nested, Scalar, Sized, Text, Versioned
+from krammar.wire.tables import generated_base, table_of
 
 
 def kinds_of(cls: type[Any]) -> Mapping[str, str]:
@@ -23,7 +24,7 @@ def kinds_of(cls: type[Any]) -> Mapping[str, str]:
 
 def named(cls: type[Any], name: str) -> Any:
     """Return the class ``name``, such as ``FetchRequest.FetchTopic``, of the package that contains ``cls``."""
-    found: Any = sys.modules[cls.__module__.rpartition(".")[0]]
+    found: Any = sys.modules[generated_base(cls).__module__.rpartition(".")[0]]
     for part in name.split("."):
         found = getattr(found, part)
     return found
@@ -70,17 +71,31 @@ def from_dict(cls: type[Any], values: dict[str, Any]) -> Any:
         )
     arguments = {}
     tags = None
-    kinds = kinds_of(cls)
+    types = {item.name: item.type for item in table_of(cls).fields}
     for name, value in values.items():
         if name == "unknown_tags":
-            tags = {int(tag): base64.b64decode(data) for tag, data in value.items()}
+            tags = _tags(value, cls)
             continue
-        if name not in cls._fields:
-            raise EncodeError(f"{cls.__name__} has no field {name!r}", path=name)
-        arguments[name] = _from_plain(value, kinds.get(name), cls, name)
+        if name not in types:
+            raise EncodeError(f"{cls.__name__} has no field {name!r}", path=str(name))
+        arguments[name] = _from_plain(value, types[name], cls, name)
     result = cls(**arguments)
     result._unknown_tags = tags
     return result
+
+
+def _tags(values: Any, cls: type[Any]) -> dict[int, bytes]:
+    if not isinstance(values, dict):
+        raise _wrong(values, "an object of tags", cls, "unknown_tags")
+    found = {}
+    for tag, data in values.items():
+        try:
+            found[int(tag)] = base64.b64decode(data, validate=True)
+        except (ValueError, TypeError):
+            raise _wrong({tag: data}, "a tag and its bytes", cls, "unknown_tags") from None
+        if not 0 <= int(tag) <= 0xFFFFFFFF:
+            raise _wrong(tag, "a tag", cls, "unknown_tags")
+    return found
 
 
 def _to_plain(value: Any) -> Any:
@@ -95,24 +110,45 @@ def _to_plain(value: Any) -> Any:
     return value.to_dict() if hasattr(value, "_fields") else value
 
 
-def _from_plain(value: Any, kind: str | None, cls: type[Any], path: str) -> Any:
-    if value is None or kind is None:
-        return list(value) if isinstance(value, (list, tuple)) else value
-    if isinstance(value, (list, tuple)):
-        return [_from_plain(v, kind, cls, f"{path}[{i}]") for i, v in enumerate(value)]
+def _from_plain(value: Any, type_: Any, cls: type[Any], path: str) -> Any:
+    # In which versions a value can be null is checked when it is encoded.
+    if value is None:
+        return None
+    match type_:
+        case Array(element):
+            if not isinstance(value, (list, tuple)):
+                raise _wrong(value, "array", cls, path)
+            return [_from_plain(v, element, cls, f"{path}[{i}]") for i, v in enumerate(value)]
+        case Nested() | Versioned():
+            struct = type_.name if isinstance(type_, Versioned) else type_.layout.name
+            try:
+                return named(cls, struct).from_dict(value)
+            except EncodeError as error:
+                inner = f"{path}.{error.path}" if error.path else path
+                raise EncodeError(f"{cls.__name__}: {inner}: {error}", path=inner) from None
+        case Scalar(code="16s"):
+            kind, accepted = "uuid", (str,)
+        case Text(kind="bytes") | Sized():
+            kind, accepted = "bytes", (str,)
+        case Text():
+            kind, accepted = "string", (str,)
+        case Scalar(code="?"):
+            kind, accepted = "bool", (bool,)
+        case Scalar(code="d" | "f"):
+            kind, accepted = "float", (int, float)
+        case _:
+            kind, accepted = getattr(type_, "enum", "") or "int", (int,)
+    if not isinstance(value, accepted):
+        raise _wrong(value, kind, cls, path)
     try:
-        if kind == ":bytes":
-            return base64.b64decode(value, validate=True)
-        if kind == ":uuid":
+        if kind == "uuid":
             return UUID(value)
-        if not isinstance(value, int):
-            return named(cls, kind).from_dict(value)
-    except EncodeError as error:
-        inner = f"{path}.{error.path}" if error.path else path
-        raise EncodeError(f"{cls.__name__}: {inner}: {error}", path=inner) from None
-    except (ValueError, TypeError, AttributeError):
-        raise EncodeError(
-            f"{cls.__name__}: {path}: {value!r} is not a JSON value of {kind.lstrip(':')}",
-            path=path,
-        ) from None
-    return value
+        return base64.b64decode(value, validate=True) if kind == "bytes" else value
+    except ValueError:
+        raise _wrong(value, kind, cls, path) from None
+
+
+def _wrong(value: Any, kind: str, cls: type[Any], path: str) -> EncodeError:
+    return EncodeError(
+        f"{cls.__name__}: {path}: {value!r} is not a JSON value of {kind}", path=path
+    )

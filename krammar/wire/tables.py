@@ -208,6 +208,11 @@ class Tables(dict[str, StructTable]):
         return StructTable(name, flexible_from, fields, self.package)
 
 
+def generated_base(cls: type[Any]) -> type[Any]:
+    """Return the generated class itself, or the one that a class of the user inherits from."""
+    return next((base for base in cls.__mro__ if "__match_args__" in vars(base)), cls)
+
+
 def table_of(cls: type[Any]) -> StructTable:
     """Return the table of a generated class.
 
@@ -216,8 +221,9 @@ def table_of(cls: type[Any]) -> StructTable:
     """
     found = _TABLES.get(cls)
     if found is None:
-        # Users may inherit from a generated class.
-        base = next(base for base in cls.__mro__ if "__match_args__" in vars(base))
+        base = generated_base(cls)
+        if "__match_args__" not in vars(base):
+            raise KeyError(cls)
         package, _, module = base.__module__.rpartition(".")
         tables: Tables = import_module(f"{package}.layouts.{module}").TABLES
         found = _TABLES[cls] = tables[base.__qualname__]

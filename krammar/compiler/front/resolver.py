@@ -196,6 +196,18 @@ class _Resolver:
             resolved = self._field(node, python_name, context)
             if resolved is not None:
                 fields[python_name] = resolved
+        given = {node.name.text for node in nodes if node.default is not None}
+        for counted in tuple(fields.values()):
+            length = (
+                fields.get(counted.type.length_field)
+                if isinstance(counted.type, ir.LengthFieldMinus)
+                else None
+            )
+            if length is not None and isinstance(counted.type, ir.LengthFieldMinus):
+                # Encoding ignores the value, also where the field does not exist. Without a default of its own, it is
+                # that of an empty value, so that a message without the field has the length that encoding writes.
+                default = length.default if length.name in given else counted.type.minus
+                fields[length.python_name] = replace(length, ignorable=True, default=default)
         return tuple(fields.values())
 
     def _field(self, node: FieldNode, python_name: str, context: Enclosing) -> ir.Field | None:
