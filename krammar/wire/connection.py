@@ -167,7 +167,8 @@ class ServerConnection(_Connection[RequestReceived | InvalidRequest]):
     @property
     def next_api_key(self) -> int | None:
         """Return the api key of the next request, or None if it has not arrived."""
-        return int_at(self.peek(PREFIX + 2), PREFIX, PREFIX + 2)
+        begin = PREFIX + self._package.head.api_key
+        return int_at(self.peek(begin + 2), begin, begin + 2)
 
     def next_raw(self) -> bytes | None:
         """Return the next frame without parsing it, or None if it is incomplete.
@@ -241,7 +242,7 @@ class ClientConnection(_Connection[ResponseReceived]):
 
     Args:
         protocol: a generated package, such as ``kafka_wire``.
-        client_id: the client id in the header of each request, or None.
+        client_id: the client id in the header of each request, or None. Headers without ``ClientId`` lack it.
         max_frame: the largest accepted frame in bytes.
     """
 
@@ -280,11 +281,10 @@ class ClientConnection(_Connection[ResponseReceived]):
             )
         correlation_id = self._next_id
         header = self._package.get("RequestHeader")(
-            request_api_key=key,
-            request_api_version=version,
-            correlation_id=correlation_id,
-            client_id=self.client_id,
+            request_api_key=key, request_api_version=version, correlation_id=correlation_id
         )
+        if hasattr(header, "client_id"):
+            header.client_id = self.client_id
         header_version = self._package.header_versions(key, version).request
         frame = message_frame(header, header_version, request, version)
         self._next_id = (correlation_id + 1) & 0x7FFFFFFF
@@ -322,7 +322,8 @@ class ClientConnection(_Connection[ResponseReceived]):
     def _match(self, frame: bytes) -> SentRequest:
         """Remove and return the waiting request of a response."""
         expected = self._waiting[0].correlation_id if self._waiting else None
-        got = int_at(frame, 0, 4)
+        begin = self._package.head.response_correlation_id
+        got = int_at(frame, begin, begin + 4)
         if got is not None and got == expected:
             return self._waiting.popleft()
         if got is None:

@@ -71,8 +71,8 @@ class InvalidRequest:
     """A frame has been received that is not a valid request.
 
     ``error`` is HeaderError, UnknownApiKeyError, UnsupportedVersionError or DecodeError, as from
-    ``parse_request``. ``header`` is None if it is invalid. Key, version and correlation id are those in the
-    first bytes, or None if the frame is too short. ``wants_api_versions`` is true for Kafka's ApiVersions in an unknown
+    ``parse_request``. ``header`` is None if it is invalid. Key, version and correlation id are those at their
+    places in the header, or None if the frame is too short. ``wants_api_versions`` is true for Kafka's ApiVersions in an unknown
     version, which ``unsupported_version_response`` answers.
     """
 
@@ -89,7 +89,10 @@ class InvalidRequest:
         cls, error: DecodeError | UnsupportedVersionError, frame: bytes, package: Package
     ) -> Self:
         """Return the event for a frame that could not be parsed."""
-        key, version, number = int_at(frame, 0, 2), int_at(frame, 2, 4), int_at(frame, 4, 8)
+        key_at, version_at, number_at, _ = package.head
+        key = int_at(frame, key_at, key_at + 2)
+        version = int_at(frame, version_at, version_at + 2)
+        number = int_at(frame, number_at, number_at + 4)
         wants_versions = (
             isinstance(error, UnsupportedVersionError)
             and key == API_VERSIONS

@@ -124,7 +124,11 @@ def read_response(
     except (DecodeError, UnsupportedVersionError):
         if api_key != API_VERSIONS or version == 0 or not has_api_versions(package):
             raise
-        if int.from_bytes(frame[4:6], "big", signed=True) != UNSUPPORTED_VERSION:
+        begin = package.get("ResponseHeader")(correlation_id=0).encode(0)
+        if (
+            int.from_bytes(frame[len(begin) : len(begin) + 2], "big", signed=True)
+            != UNSUPPORTED_VERSION
+        ):
             raise
         try:
             return ReadResponse(*package.parse_response(frame, api_key, 0), 0)

@@ -74,11 +74,21 @@ def _header_pairs(low: int, flexible_from: int | None) -> tuple[_Pairs, ...]:
     return ((low, 1), (start, 2)), ((low, 0), (start, 1))
 
 
+class FrameHead(NamedTuple):
+    """Where frames have their api key, version and correlation id: offsets in bytes, without the length prefix."""
+
+    api_key: int = 0
+    version: int = 2
+    correlation_id: int = 4
+    response_correlation_id: int = 0
+
+
 class Package:
     """The contents of a generated package.
 
     ``modules`` maps each module to the names that it defines. ``requests`` has for each api key the names of the
     request's and the response's class, first, last and first flexible version, routing, and unusual header versions.
+    ``head`` are the offsets of ``FrameHead``, if headers differ from Kafka's.
     """
 
     def __init__(
@@ -87,8 +97,10 @@ class Package:
         *,
         modules: Mapping[str, tuple[str, ...]],
         requests: Mapping[int, tuple[Any, ...]],
+        head: tuple[int, ...] = (),
     ) -> None:
         self.name = name
+        self.head = FrameHead(*head)
         self.requests: dict[int, RequestInfo] = {}
         self.responses: dict[int, str | None] = {}
         self._headers: dict[int, tuple[_Pairs, ...]] = {}
@@ -191,16 +203,20 @@ class Package:
             DecodeError: the body is invalid. It contains the path, the offset in the frame, and the header.
         """
         data = frame if isinstance(frame, bytes) else bytes(memoryview(frame))
-        if len(data) < 4:
-            guess = int.from_bytes(data[:2], "big", signed=True) if len(data) >= 2 else None
+        key_at, version_at, _, _ = self.head
+        least = (key_at if key_at > version_at else version_at) + 2
+        if len(data) < least:
+            guess = None
+            if len(data) >= key_at + 2:
+                guess = int.from_bytes(data[key_at : key_at + 2], "big", signed=True)
             raise HeaderError(
-                f"request header: needs 4 bytes for api key and version, {len(data)} there"
+                f"request header: needs {least} bytes for api key and version, {len(data)} there"
                 + ("" if guess is None else f" (best guess of the api key: {guess})"),
                 api_key=guess,
                 offset=0,
             )
-        key = int.from_bytes(data[:2], "big", signed=True)
-        version = int.from_bytes(data[2:4], "big", signed=True)
+        key = int.from_bytes(data[key_at : key_at + 2], "big", signed=True)
+        version = int.from_bytes(data[version_at : version_at + 2], "big", signed=True)
         info = self.requests.get(key)
         if info is None:
             raise self._unknown(key, self._try_header(data, ((0, 1),), version))

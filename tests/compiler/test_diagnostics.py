@@ -1020,6 +1020,18 @@ p/a.krm:1:1: error E509: "PingReqest" has a key, but its name does not end with 
 1 | PingReqest => key 0, max version 0
   | ^^^^^^^^^^
   = hint: rename it to "PingRequest", or replace its key by `not top level`"""),
+    Case("E510", "a header without a field that frames are recognised by", "RequestHeader => not top level\n  RequestApiKey: int16\n  RequestApiVersion: int16\n\nResponseHeader => not top level\n  CorrelationId: int32\n\n" + P + "\nPingResponse =>\n  A: int8\n", """\
+p/a.krm:1:1: error E510: RequestHeader needs a field `CorrelationId: int32`
+  |
+1 | RequestHeader => not top level
+  | ^^^^^^^^^^^^^
+  = hint: a RequestHeader needs `RequestApiKey: int16`, `RequestApiVersion: int16`, `CorrelationId: int32`, and can have other fields"""),
+    Case("E510", "a field of a header that moves", "RequestHeader => not top level, max version 1\n  RequestApiKey: int16\n  RequestApiVersion: int16\n  ClientId: string // v1+\n  CorrelationId: int32\n\nResponseHeader => not top level\n  CorrelationId: int32\n\n" + P + "\nPingResponse =>\n  A: int8\n", """\
+p/a.krm:5:3: error E510: "CorrelationId" is not at the same place in all versions of RequestHeader
+  |
+5 |   CorrelationId: int32
+  |   ^^^^^^^^^^^^^
+  = hint: write it before all fields that have no fixed width or are not in all versions"""),
     Case("W501", "a request without a response", P, """\
 p/a.krm:1:1: warning W501: "PingRequest" has no response
   |

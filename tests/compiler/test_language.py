@@ -589,12 +589,14 @@ def test_frames_that_cannot_be_read(requests: Any) -> None:
 def test_headers_of_ones_own_replace_the_standard_ones(build: Build) -> None:
     package = build(
         "RequestHeader => not top level\n"
-        "  Key: int16\n"
-        "  Version: int16\n"
+        "  RequestApiKey: int16\n"
+        "  RequestApiVersion: int16\n"
+        "  CorrelationId: int32\n"
         "  Trace: int64\n"
         "\n"
         "ResponseHeader => not top level\n"
         "  Trace: int64\n"
+        "  CorrelationId: int32\n"
         "\n"
         "ARequest => key 1, max version 0, flexible v0+\n"
         "\n"

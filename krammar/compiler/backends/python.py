@@ -9,7 +9,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, ClassVar
 
 from krammar.compiler import ir, names
@@ -38,6 +38,7 @@ from krammar.compiler.backends.python_text import (
     versions_literal,
 )
 from krammar.compiler.backends.templates import Filters, TemplateBackend
+from krammar.compiler.frame_head import KAFKA, frame_head
 from krammar.compiler.header_versions import header_versions
 from krammar.compiler.steps import (
     Branch,
@@ -107,7 +108,14 @@ def shared_context(source: Source) -> dict[str, Any]:
         "names": sorted((name for inside in modules.values() for name in inside), key=_as_isort),
         "requests": [_request_context(request, protocol) for request in protocol.requests],
         "where": source.modules,
+        "head": _own_head(protocol),
     }
+
+
+def _own_head(protocol: ir.Protocol) -> tuple[int, ...] | None:
+    """The offsets of key, version and correlation ids in frames; None if they are those of Kafka's headers."""
+    head = frame_head(protocol) if protocol.requests else None
+    return None if head in (None, KAFKA) else astuple(head)
 
 
 def _as_isort(name: str) -> list[Any]:

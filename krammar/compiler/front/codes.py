@@ -79,6 +79,7 @@ CODES = {
     "E507": "Structs or arrays are nested too deeply.",
     "E508": "The generated code would be too large.",
     "E509": "The struct has a key, but its name does not end with `Request`.",
+    "E510": "A header lacks a field that frames are recognised by, or has it at several places.",
     "E601": "The line does not match the notation.",
     "E602": "A field has no type, or a type has no field.",
     "E603": "The text does not contain the API key of a request, or contains several.",
