@@ -10,7 +10,7 @@ import click
 from krammar.util.printable import escape, printable_json
 
 
-def echo(text: object = "", *, err: bool = False, styled: bool = False) -> None:
+def echo(text: object = "", *, err: bool = False, styled: bool = False, nl: bool = True) -> None:
     """Print lines. Text of files, clients and brokers cannot control the terminal: its control characters are escaped.
 
     Each verb prints with this function; ruff refuses ``click.echo``.
@@ -18,8 +18,9 @@ def echo(text: object = "", *, err: bool = False, styled: bool = False) -> None:
     Args:
         err: print to standard error.
         styled: the text contains colours, and everything else in it is escaped.
+        nl: end with a newline.
     """
-    click.echo(text if styled else escape(str(text), keep="\n\t"), err=err)
+    click.echo(text if styled else escape(str(text), keep="\n\t"), err=err, nl=nl)
 
 
 def quantity(count: int, noun: str) -> str:

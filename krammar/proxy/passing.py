@@ -14,7 +14,7 @@ from krammar.proxy.heads import Data
 from krammar.proxy.work import Refused
 from krammar.wire.elements import ARRAY, COMPACT_TEXT, FIXED, TAGS, TEXT, Step, steps_of
 from krammar.wire.framing import PREFIX
-from krammar.wire.primitives import Malformed, encode_uvarint, uvarint
+from krammar.wire.primitives import LENGTH_SIZES, Malformed, encode_uvarint, uvarint
 
 # The tag of node endpoints in both responses.
 ENDPOINTS_TAG = 0
@@ -82,15 +82,16 @@ class PassingResponse:
                 elif kind == TEXT:
                     yield from self._text(what)
                 elif kind == ARRAY:
-                    compact, width, inner = what
-                    count = yield from self._number(0 if compact else 4)
+                    prefix, _, width, inner = what
+                    compact = prefix == "uvarint"
+                    count = yield from self._number(0 if compact else LENGTH_SIZES[prefix])
                     count -= compact
                     if width:
                         self._position += max(count, 0) * width
                     else:
                         yield from self._over(inner, count)
                 else:
-                    nullable, inner = what
+                    nullable, _, inner = what
                     if not nullable or (yield from self._number(1)) == 1:
                         yield from self._over(inner, 1)
 
