@@ -20,7 +20,7 @@ RESPONSE_FIELDS = {"CorrelationId": "int32"}
 
 
 @dataclass(frozen=True, slots=True)
-class FrameHead:
+class HeadOffsets:
     """Offsets in bytes. A reader needs them before it knows the version of the header."""
 
     api_key: int
@@ -30,10 +30,10 @@ class FrameHead:
 
 
 # The offsets of Kafka's headers, which packages do not repeat.
-KAFKA = FrameHead(0, 2, 4, 0)
+KAFKA = HeadOffsets(0, 2, 4, 0)
 
 
-def frame_head(protocol: ir.Protocol) -> FrameHead | None:
+def frame_head(protocol: ir.Protocol) -> HeadOffsets | None:
     """Return the offsets in the headers of a protocol; None if it has no valid headers."""
     known = {struct.name: struct for file in protocol.files for struct in file.structs}
     found = []
@@ -43,7 +43,7 @@ def frame_head(protocol: ir.Protocol) -> FrameHead | None:
             if place is None:
                 return None
             found.append(place)
-    return FrameHead(*found)
+    return HeadOffsets(*found)
 
 
 def offset(header: ir.Struct, name: str) -> int | None:

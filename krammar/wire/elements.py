@@ -84,11 +84,13 @@ def steps_of(message: Any, version: int, empty: bool = False) -> tuple[Step, ...
 
 
 def _steps(layout: Layout, empty: bool) -> tuple[Step, ...]:
+    from krammar.wire.layout import Scalar
+
     lengths = {item.name for item in layout.fields if item.length_of}
     steps: list[Step] = []
     for item in layout.fields:
         step = _step(item.type, empty)
-        if item.name in lengths:
+        if item.name in lengths and isinstance(item.type, Scalar):
             step = NUMBER, (step[1], item.type.code.islower(), item.name)
         elif step[0] == FIXED and steps and steps[-1][0] == FIXED:
             step = FIXED, steps.pop()[1] + step[1]
@@ -155,7 +157,8 @@ def _walk(
                 count = data[pos]
                 pos += 1
                 if count:
-                    pos, left = _walk_tags(*what, data, pos, count, left)
+                    counts, known = what
+                    pos, left = _walk_tags(counts, known, data, pos, count, left)
             elif kind == TEXT:
                 size = int.from_bytes(data[pos : pos + what], "big", signed=True)
                 pos += what + max(size, 0)

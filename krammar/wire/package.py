@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Container, Mapping
 from importlib import import_module
+from struct import Struct
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -101,6 +102,9 @@ class Package:
     ) -> None:
         self.name = name
         self.head = FrameHead(*head)
+        first, second = sorted(self.head[:2])
+        self._first_two = Struct(f">{first}xh{second - first - 2}xh")
+        self._version_first = self.head.version < self.head.api_key
         self.requests: dict[int, RequestInfo] = {}
         self.responses: dict[int, str | None] = {}
         self._headers: dict[int, tuple[_Pairs, ...]] = {}
@@ -203,20 +207,20 @@ class Package:
             DecodeError: the body is invalid. It contains the path, the offset in the frame, and the header.
         """
         data = frame if isinstance(frame, bytes) else bytes(memoryview(frame))
-        key_at, version_at, _, _ = self.head
-        least = (key_at if key_at > version_at else version_at) + 2
-        if len(data) < least:
+        if len(data) < self._first_two.size:
+            at = self.head.api_key
             guess = None
-            if len(data) >= key_at + 2:
-                guess = int.from_bytes(data[key_at : key_at + 2], "big", signed=True)
+            if len(data) >= at + 2:
+                guess = int.from_bytes(data[at : at + 2], "big", signed=True)
             raise HeaderError(
-                f"request header: needs {least} bytes for api key and version, {len(data)} there"
+                f"request header: needs {self._first_two.size} bytes for api key and version, {len(data)} there"
                 + ("" if guess is None else f" (best guess of the api key: {guess})"),
                 api_key=guess,
                 offset=0,
             )
-        key = int.from_bytes(data[key_at : key_at + 2], "big", signed=True)
-        version = int.from_bytes(data[version_at : version_at + 2], "big", signed=True)
+        key, version = self._first_two.unpack_from(data)
+        if self._version_first:
+            key, version = version, key
         info = self.requests.get(key)
         if info is None:
             raise self._unknown(key, self._try_header(data, ((0, 1),), version))

@@ -112,6 +112,7 @@ def _to_plain(value: Any) -> Any:
 
 def _from_plain(value: Any, type_: Any, cls: type[Any], path: str) -> Any:
     # In which versions a value can be null is checked when it is encoded.
+    accepted: tuple[type, ...]
     if value is None:
         return None
     match type_:
@@ -142,8 +143,8 @@ def _from_plain(value: Any, type_: Any, cls: type[Any], path: str) -> Any:
         raise _wrong(value, kind, cls, path)
     try:
         if kind == "uuid":
-            return UUID(value)
-        return base64.b64decode(value, validate=True) if kind == "bytes" else value
+            return UUID(str(value))
+        return base64.b64decode(str(value), validate=True) if kind == "bytes" else value
     except ValueError:
         raise _wrong(value, kind, cls, path) from None
 

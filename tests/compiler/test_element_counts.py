@@ -163,6 +163,7 @@ def test_nested_arrays_of_nothing_do_not_fill_memory(package: Any) -> None:
 
 
 def test_max_elements_counts_in_every_protocol(package: Any) -> None:
+    refused = 0
     for info in package.requests():
         for version in (1, 2):
             request = message(package, info.key, 3, 40)
@@ -174,3 +175,5 @@ def test_max_elements_counts_in_every_protocol(package: Any) -> None:
                 (event,) = server.events()
                 assert isinstance(event, expected), (info, version, total)
             assert isinstance(event.error, TooManyElements)
+            refused += 1
+    assert refused == 2 * MESSAGES
