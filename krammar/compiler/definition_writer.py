@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from krammar.compiler.ir import PRIMITIVES
 from krammar.compiler.names import singular
 from krammar.compiler.schemas import ImportSchemaError, MessageSchema, Range, SchemaField, intersect
 
 _WIDTH = 100
 # Types that can be enums.
-_INTEGERS = frozenset({"int8", "int16", "int32", "int64", "uint16", "uint32"})
+_INTEGERS = frozenset(each.name for each in PRIMITIVES.values() if each.is_integer)
 
 
 def write_definitions(

@@ -66,7 +66,11 @@ class Primitive:
 
     @property
     def is_integer(self) -> bool:
-        return self.code in "bhiqBHI"
+        return self.code in "bhiqBHIQ"
+
+    @property
+    def is_float(self) -> bool:
+        return self.code in "fd"
 
     @property
     def bounds(self) -> tuple[int, int]:
@@ -85,8 +89,11 @@ PRIMITIVES = {
         Primitive("int16", "h", 2),
         Primitive("int32", "i", 4),
         Primitive("int64", "q", 8),
+        Primitive("uint8", "B", 1),
         Primitive("uint16", "H", 2),
         Primitive("uint32", "I", 4),
+        Primitive("uint64", "Q", 8),
+        Primitive("float32", "f", 4),
         Primitive("float64", "d", 8),
         Primitive("uuid", "16s", 16),
     )
@@ -95,18 +102,32 @@ PRIMITIVES = {
 
 @dataclass(frozen=True, slots=True)
 class Varint:
-    """A zig-zag base-128 integer of 32 (``varint``) or 64 bits (``varlong``)."""
+    """A base-128 integer of 32 or 64 bits: zig-zag (``varint``, ``varlong``), or unsigned (``uvarint``, ``uvarlong``)."""
 
     name: str
     bits: int
 
     @property
+    def is_signed(self) -> bool:
+        return not self.name.startswith("u")
+
+    @property
     def bounds(self) -> tuple[int, int]:
         """The lowest and the highest value."""
+        if not self.is_signed:
+            return (0, 2**self.bits - 1)
         return (-(2 ** (self.bits - 1)), 2 ** (self.bits - 1) - 1)
 
 
-VARINTS = {varint.name: varint for varint in (Varint("varint", 32), Varint("varlong", 64))}
+VARINTS = {
+    varint.name: varint
+    for varint in (
+        Varint("varint", 32),
+        Varint("varlong", 64),
+        Varint("uvarint", 32),
+        Varint("uvarlong", 64),
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)

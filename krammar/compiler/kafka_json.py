@@ -1,7 +1,7 @@
 """Writes protocols as Apache Kafka's JSON message schemas. ``importer`` reads them again.
 
-Kafka's schemas have no enums, varints, nested arrays, counted bytes and elements that can be null. Enums become
-integers. Structs with the others cannot be written.
+Kafka's schemas have no enums, varints, nested arrays, counted bytes, elements that can be null, and some numbers. Enums
+become integers. Structs with the others cannot be written.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from krammar.compiler import ir, layout
 from krammar.compiler.front.source import HEADERS
 from krammar.compiler.kafka_facts import ROUTING, VERSION_PREFIXED
 from krammar.compiler.layout_table import layout_table
+
+# Types that Kafka's schemas do not have.
+_UNKNOWN = frozenset({"uint8", "uint64", "float32"})
 
 
 class _Unsupported(Exception):
@@ -264,10 +267,12 @@ def _type(
         if getattr(type_, "nullable", None):
             raise _Unsupported(f"the elements of {item.name} can be null")
     match type_:
-        case ir.Primitive(name):
+        case ir.Primitive(name) | ir.EnumType(ir.Enum(type=ir.Primitive(name))):
+            if name in _UNKNOWN:
+                raise _Unsupported(f"the type of {item.name} is {name}")
             return prefix + name, nullable, None
-        case ir.EnumType(enum):
-            return prefix + enum.type.name, nullable, None
+        case ir.Varint(name):
+            raise _Unsupported(f"the type of {item.name} is {name}")
         case ir.Text(kind, null, varint=False):
             records = kind == "bytes" and item.default is None and item.name in layout.RECORDS
             records = records and not prefix
@@ -283,7 +288,7 @@ def _type(
         case ir.StructType():
             raise _Unsupported(f"{item.name} has a version of its own")
         case _:
-            raise _Unsupported(f"{item.name} is a varint, or has one as length")
+            raise _Unsupported(f"the length of {item.name} is a varint")
 
 
 def _default(item: ir.Field) -> str | None:

@@ -120,7 +120,7 @@ class WireText:
 
 @dataclass(frozen=True, slots=True)
 class WireVarint:
-    """A zig-zag varint of 32 or 64 bits."""
+    """A varint of 32 or 64 bits: zig-zag (``varint``, ``varlong``), or unsigned (``uvarint``, ``uvarlong``)."""
 
     name: str
 

@@ -40,7 +40,7 @@ class Lexeme:
 
 
 _TYPE = (
-    r"(?:bool|u?int(?:8|16|32|64)|float64|uuid|varint|varlong|length-field-minus"
+    r"(?:bool|u?int(?:8|16|32|64)|float(?:32|64)|uuid|u?var(?:int|long)|length-field-minus"
     r"|(?:nullable-|varint-)?(?:string|bytes)|nullable-(?:string|bytes)-v\d+\+|nullable(?:-v\d+\+)?)(?![\w-])"
 )
 _HEADER = re.compile(r"(?P<DEFINITION>[A-Za-z]\w*(?:\.[A-Za-z]\w*)?) (?P<OPERATOR>=>)")

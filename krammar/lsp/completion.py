@@ -20,7 +20,7 @@ from krammar.compiler.front.syntax import (
     NamedNode,
     StructNode,
 )
-from krammar.compiler.ir import PRIMITIVES, VersionRange
+from krammar.compiler.ir import PRIMITIVES, VARINTS, VersionRange
 from krammar.lsp.header_completion import header_proposals
 from krammar.lsp.project import Analysis, SourceFile
 from krammar.lsp.proposals import Kind, Proposal
@@ -250,7 +250,7 @@ def _defaults(analysis: Analysis, type_: str, typed: str) -> Iterator[Proposal]:
         values = ("true", "false")
     elif type_ in ("int8", "int16", "int32", "int64", "varint", "varlong"):
         values = ("-1", "0")
-    elif type_ in PRIMITIVES and PRIMITIVES[type_].is_integer:
+    elif type_ in VARINTS or (type_ in PRIMITIVES and PRIMITIVES[type_].is_integer):
         values = ("0",)
     for value in values:
         yield Proposal(value, Kind.Value, len(typed))

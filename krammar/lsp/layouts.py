@@ -58,7 +58,8 @@ def form(wire: WireType) -> str:
             content = "UTF-8" if kind == "string" else "the bytes"
             return f"{_length(prefix, 'length', nullable)}, then {content}"
         case WireVarint(name):
-            return f"zig-zag varint, at most {5 if name == 'varint' else 10} bytes"
+            kind = "unsigned" if name.startswith("u") else "zig-zag"
+            return f"{kind} varint, at most {5 if name.endswith('varint') else 10} bytes"
         case WireArray(element, prefix, nullable):
             text = f"{_length(prefix, 'count', nullable)}, then the elements"
             return text if form(element) == _FIELDS else f"{text}: {form(element)}"
@@ -102,8 +103,9 @@ def default_bytes(wire: WireType, value: ir.Default) -> bytes:
             return struct.pack(f">{type_.code}", packed)
         case WireText(prefix=prefix):
             return _text(value, prefix)
-        case WireVarint():
-            return _zig_zag(int(str(value)))
+        case WireVarint(name):
+            number = int(str(value))
+            return _varint(number) if name.startswith("u") else _zig_zag(number)
         case WireArray(prefix=prefix):
             _, _, null, zero = _LENGTHS[prefix]
             return null if value is None else zero

@@ -61,8 +61,8 @@ class _Table(dict[int, Callable[..., Any]]):
         return function
 
 
-UNPACK = {code: _Table(code, "unpack_from") for code in "?bBhiqHId"}
-PACK = {code: _Table(code, "pack") for code in "?bBhiqHId"}
+UNPACK = {code: _Table(code, "unpack_from") for code in "?bBhiqHIQfd"}
+PACK = {code: _Table(code, "pack") for code in "?bBhiqHIQfd"}
 
 
 @cache
@@ -196,6 +196,14 @@ def varint(buf: bytes, pos: int) -> tuple[int, int]:
     return zigzag(buf, pos + 1, first)
 
 
+def read_uvarint(buf: bytes, pos: int) -> tuple[int, int]:
+    """Read an unsigned varint of 32 bits, at most five bytes. Returns the value and the position after it."""
+    first = buf[pos]
+    if first < 128:
+        return first, pos + 1
+    return uvarint(buf, pos + 1, first)
+
+
 def varlong(buf: bytes, pos: int) -> tuple[int, int]:
     """Read a zig-zag varint of 64 bits, at most ten bytes. Returns the value and the position after it."""
     value = shift = 0
@@ -211,6 +219,24 @@ def varlong(buf: bytes, pos: int) -> tuple[int, int]:
     if value > 0xFFFFFFFFFFFFFFFF:
         raise Malformed
     return (value >> 1) ^ -(value & 1), pos
+
+
+def read_uvarlong(buf: bytes, pos: int) -> tuple[int, int]:
+    """Read an unsigned varint of 64 bits, at most ten bytes. Returns the value and the position after it."""
+    # Not a part of ``varlong``, because records contain many of those, and a call takes a third of its time.
+    value = shift = 0
+    while True:
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            break
+        shift += 7
+        if shift > 63:
+            raise Malformed
+    if value > 0xFFFFFFFFFFFFFFFF:
+        raise Malformed
+    return value, pos
 
 
 def encode_varint(value: int) -> bytes:
@@ -230,6 +256,18 @@ def encode_varlong(value: int) -> bytes:
         out.append(zigzagged & 127 | 128)
         zigzagged >>= 7
     out.append(zigzagged)
+    return bytes(out)
+
+
+def encode_uvarlong(value: int) -> bytes:
+    """Encode an unsigned integer of 64 bits in base 128."""
+    if not 0 <= value <= 0xFFFFFFFFFFFFFFFF:
+        raise Malformed
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
     return bytes(out)
 
 

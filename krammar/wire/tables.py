@@ -21,10 +21,13 @@ from krammar.wire.layout import Versioned as Versioned
 from krammar.wire.primitives import NULL_UUID as NULL_UUID
 
 # Short names for the modules of tables, as in Kafka's protocol guide.
-BOOL, FLOAT64, UUID = layout.BOOL, layout.FLOAT64, layout.UUID_
+BOOL, UUID = layout.BOOL, layout.UUID_
+FLOAT32, FLOAT64 = layout.FLOAT32, layout.FLOAT64
 INT8, INT16, INT32, INT64 = layout.INT8, layout.INT16, layout.INT32, layout.INT64
-UINT16, UINT32 = layout.UINT16, layout.UINT32
+UINT8, UINT16 = layout.UINT8, layout.UINT16
+UINT32, UINT64 = layout.UINT32, layout.UINT64
 VARINT, VARLONG = layout.VARINT, layout.VARLONG
+UVARINT, UVARLONG = layout.UVARINT, layout.UVARLONG
 STRING, NULLABLE_STRING = Text("string", "int16", False), Text("string", "int16", True)
 BYTES, NULLABLE_BYTES = Text("bytes", "int32", False), Text("bytes", "int32", True)
 RECORDS, NULLABLE_RECORDS = Text("bytes", "int32", False, True), Text("bytes", "int32", True, True)

@@ -208,11 +208,11 @@ p/a.krm:1:17: error E108: the number 007 has leading zeros
 1 | ARequest => key 007, max version 0
   |                 ^^^
   = hint: write 7"""),
-    Case("E108", "a number that no type holds", F + "  A: int8 // tag 12345678901234567890\n", """\
-p/a.krm:2:18: error E108: a number with 20 digits is too long for every type
+    Case("E108", "a number that no type holds", F + "  A: int8 // tag 123456789012345678901\n", """\
+p/a.krm:2:18: error E108: a number with 21 digits is too long for every type
   |
-2 |   A: int8 // tag 12345678901234567890
-  |                  ^^^^^^^^^^^^^^^^^^^^"""),
+2 |   A: int8 // tag 123456789012345678901
+  |                  ^^^^^^^^^^^^^^^^^^^^^"""),
     Case("E109", "brackets nested too deeply", S + "  A: " + "[" * 17 + "int8" + "]" * 17 + "\n", """\
 p/a.krm:2:3: error E109: nesting deeper than 16 levels
   |
@@ -622,7 +622,7 @@ p/a.krm:1:3: error E403: "string" cannot be the type of an enum
   |
 1 | E string (
   |   ^^^^^^
-  = hint: use one of int8, int16, int32, int64, uint16, uint32"""),
+  = hint: use one of int8, int16, int32, int64, uint8, uint16, uint32, uint64"""),
     Case("E403", "an enum of a misspelt integer", "E init8 (\n  0: A\n)\n", """\
 p/a.krm:1:3: error E403: "init8" cannot be the type of an enum
   |

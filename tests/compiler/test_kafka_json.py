@@ -144,8 +144,8 @@ def test_a_pair(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "reason"),
     [
-        ("A: varint", "A is a varint, or has one as length"),
-        ("A: varint-string", "A is a varint, or has one as length"),
+        ("A: varint", "the type of A is varint"),
+        ("A: varint-string", "the length of A is a varint"),
         ("A: varint[int8]", "the count of A is a varint"),
         ("A: [[int8]]", "A is an array of arrays"),
         ("L: int32\n  A: length-field-minus => L - 4", "A is counted by another field"),

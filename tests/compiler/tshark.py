@@ -203,7 +203,7 @@ def _compare(type_: Type, expected: Any, item: Shown, path: str, name: str) -> N
     elif isinstance(expected, int):
         check(int(item.show) == expected)
     elif isinstance(expected, float):
-        (found,) = struct.unpack(">d", item.raw)
+        (found,) = struct.unpack(">d" if len(item.raw) == 8 else ">f", item.raw)
         check(found == expected or (math.isnan(found) and math.isnan(expected)))
     elif isinstance(expected, UUID):
         check(UUID(item.show) == expected)

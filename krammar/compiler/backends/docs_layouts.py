@@ -111,7 +111,7 @@ def _size(wire: WireType) -> str:
         case WireFixed(type_):
             return str(type_.width)
         case WireVarint(name):
-            return "1 to 5" if name == "varint" else "1 to 10"
+            return "1 to 5" if name.endswith("varint") else "1 to 10"
         case WireText(prefix=prefix):
             return f"{_prefix(prefix)} + n"
         case WireArray(element, prefix):

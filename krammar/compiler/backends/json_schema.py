@@ -72,7 +72,7 @@ def _type(type_: ir.Type) -> Schema:
     match type_:
         case ir.Primitive(name="bool"):
             return {"type": "boolean"}
-        case ir.Primitive(name="float64"):
+        case ir.Primitive(name="float32" | "float64"):
             return {"type": "number"}
         case ir.Primitive(name="uuid"):
             return {"type": "string", "format": "uuid"}

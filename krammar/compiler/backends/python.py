@@ -191,7 +191,9 @@ def module_context(source: Source, file: ir.DefinitionFile) -> dict[str, Any]:
         "types": ir.PRIMITIVES,
         "runtime": _RUNTIME,
         "uuids": sorted(_uuids(everything)),
-        "read_codes": sorted({run.codes for run in runs if run.codes not in ("", "B")}),
+        "read_codes": sorted(
+            {run.codes for run in runs if run.items or run.codes not in ("", "B")}
+        ),
         "write_codes": sorted({run.write_codes for run in runs} - {"", "16s"}),
     }
 
@@ -288,12 +290,16 @@ _RUNTIME = {
     )
     | {
         "decode_uuid": "read_uuid",
+        "encode_uvarint": "uvarint_bytes",
+        "encode_uvarlong": "uvarlong_bytes",
         "encode_varint": "varint_bytes",
         "encode_varlong": "varlong_bytes",
     }
     | _as_they_are(
         "read_tag",
         "read_unknown_tags",
+        "read_uvarint",
+        "read_uvarlong",
         "unpack_compact",
         "uvarint",
         "varint",

@@ -186,6 +186,9 @@ _TYPES = {
     "bool": "BOOLEAN",
     "varint": "INT32",
     "varlong": "INT64",
+    "uvarint": "UINT32",
+    "uvarlong": "UINT64",
+    "float32": "FLOAT",
     "float64": "DOUBLE",
     "uuid": "GUID",
 }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 import uuid
 
 from krammar.compiler import ir
 from krammar.compiler.front.reporter import Reporter
 from krammar.compiler.front.syntax import FieldNode
 
-_NUMBER = re.compile(r"-?(0x[0-9a-fA-F]{1,16}|0|[1-9][0-9]{0,18})")
+_NUMBER = re.compile(r"-?(0x[0-9a-fA-F]{1,16}|0|[1-9][0-9]{0,19})")
 _QUOTED = re.compile("""(["'`])(.*)\\1""")
 _NULL_UUID = uuid.UUID(int=0)
 
@@ -66,7 +67,7 @@ def _zero(type_: ir.Type) -> ir.Default:
     match type_:
         case ir.Primitive(name="bool"):
             return False
-        case ir.Primitive(name="float64"):
+        case ir.Primitive(name="float32" | "float64"):
             return 0.0
         case ir.Primitive(name="uuid"):
             return _NULL_UUID
@@ -87,10 +88,11 @@ def _read_default(type_: ir.Type, text: str) -> ir.Default:
     match type_:
         case ir.Primitive(name="bool"):
             return {"true": True, "false": False}.get(text)
-        case ir.Primitive(name="float64"):
+        case ir.Primitive(name="float32" | "float64", code=code):
             try:
-                value = float(text)
-            except ValueError:
+                # The nearest value of the type, so that a field that is read can equal its default.
+                value: float = struct.unpack(code, struct.pack(code, float(text)))[0]
+            except (ValueError, OverflowError):
                 return None
             return value if math.isfinite(value) else None
         case ir.Primitive(name="uuid"):

@@ -26,7 +26,7 @@ from krammar.compiler.front.syntax import (
 from krammar.util.diagnostics import Fix, Position
 
 # A number with leading zeros, or too long for every type.
-_BAD_NUMBER = re.compile(r"(?<![0-9a-fA-FxX])(0\d+|\d{20,}|0x[0-9a-fA-F]{17,})")
+_BAD_NUMBER = re.compile(r"(?<![0-9a-fA-FxX])(0\d+|\d{21,}|0x[0-9a-fA-F]{17,})")
 
 
 def definition(tree: Tree[Token], source: SourceLines) -> StructNode | EnumNode | UseNode:
@@ -50,7 +50,7 @@ def _checked_numbers(text: str, at: Position, source: SourceLines) -> str:
     def correct(match: re.Match[str]) -> str:
         digits = match[0]
         plain = digits.lstrip("0") or "0"
-        if digits.isdigit() and plain != digits and len(plain) < 20:
+        if digits.isdigit() and plain != digits and len(plain) <= 20:
             source.diagnostics.add(
                 "E108",
                 f"the number {digits} has leading zeros",

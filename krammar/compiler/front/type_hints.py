@@ -17,27 +17,26 @@ _SAME = {
     "int16": "short i16 s16 smallint",
     "int32": "int integer i32 s32",
     "int64": "long i64 s64 bigint",
+    "uint8": "ubyte u8 uchar octet",
     "uint16": "ushort u16",
     "uint32": "uint u32",
+    "uint64": "ulong u64",
+    "float32": "float single f32",
     "float64": "double f64",
     "varint": "varint32 sint32",
     "varlong": "varint64 sint64",
+    "uvarint": "uvarint32 varuint varuint32 unsigned_varint unsigned-varint",
+    "uvarlong": "uvarint64 varuint64 unsigned_varlong unsigned-varlong",
     "uuid": "guid",
     "string": "str text varchar utf8 compact_string compact-string compactstring",
     "bytes": "binary blob bytearray buffer records compact_bytes compact-bytes compactbytes compact_records",
 }
 _OTHER = {other: name for name, others in _SAME.items() for other in others.split()}
-_INTEGERS = "the integers are `int8`, `int16`, `int32`, `int64`, `uint16` and `uint32`"
+_INTEGERS = "the integers are `int8` to `int64` and `uint8` to `uint64`"
 # Types that do not exist here, and what to say about them.
 _MISSING = {
-    "uint8 u8 ubyte uchar": f"no type is an unsigned integer of 8 bits; {_INTEGERS}",
-    "uint64 u64 ulong": f"no type is an unsigned integer of 64 bits; {_INTEGERS}",
     "int24 uint24 int128 uint128 i128 u128": f"no type has this size; {_INTEGERS}",
-    "float32 f32 float single": "no type is a float of 32 bits; `float64` has 64",
-    "float16 half": "no type is a float of 16 bits; `float64` has 64",
-    "uvarint varuint varuint32 varuint64 unsigned_varint unsigned-varint": (
-        "no type is an unsigned varint; `varint` and `varlong` are zig-zag encoded"
-    ),
+    "float16 half": "no type is a float of 16 bits; `float32` has 32",
     "char": "no type is a character; write `string`",
     "date datetime time timestamp": "a time is an integer; Kafka counts milliseconds since 1970 in `int64`",
     "map dict hashmap": "write an array of structs, `[=>]`, with a field for the key and one for the value",

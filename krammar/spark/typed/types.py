@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,9 @@ from pyspark.sql.types import (
     BooleanType,
     ByteType,
     DataType,
+    DecimalType,
     DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     ShortType,
@@ -49,8 +52,10 @@ _SCALARS: dict[str, DataType] = {
     "h": ShortType(),
     "i": IntegerType(),
     "q": LongType(),
+    "B": ShortType(),
     "H": IntegerType(),
     "I": LongType(),
+    "f": FloatType(),
     "d": DoubleType(),
     "16s": StringType(),
 }
@@ -140,6 +145,8 @@ def _merged(types: list[Type], cls: type[Struct], name: str) -> Mapped:
     return found[0]
 
 
+# Spark has no unsigned integers: one of 64 bits does not fit into a bigint.
+_UINT64 = DecimalType(20, 0)
 _INTEGERS: list[DataType] = [ByteType(), ShortType(), IntegerType(), LongType()]
 
 
@@ -147,8 +154,12 @@ def _plain(kind: Type) -> Mapped:
     if isinstance(kind, Scalar):
         if kind.code == "16s":
             return Mapped(StringType(), str, UUID)
+        if kind.code == "Q":
+            return Mapped(_UINT64, Decimal, int)
         return Mapped(_SCALARS[kind.code])
     if isinstance(kind, VarInteger):
+        if kind.name == "uvarlong":
+            return Mapped(_UINT64, Decimal, int)
         return Mapped(IntegerType() if kind.name == "varint" else LongType())
     if isinstance(kind, Text) and kind.kind == "string":
         return Mapped(StringType())

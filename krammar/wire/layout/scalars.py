@@ -9,7 +9,12 @@ from uuid import UUID
 
 from krammar.wire.layout.reader import Reader
 from krammar.wire.layout.writer import Writer, value_text
-from krammar.wire.primitives import encode_varint, encode_varlong
+from krammar.wire.primitives import (
+    encode_uvarint,
+    encode_uvarlong,
+    encode_varint,
+    encode_varlong,
+)
 
 
 class Type:
@@ -96,10 +101,12 @@ class Scalar(Type):
             if not isinstance(value, (bool, int)) or value not in (0, 1):
                 raise writer.error(f"needs a bool, not {value_text(value)}")
             writer.out += b"\x01" if value else b"\x00"
-        elif self.code == "d":
+        elif self.code in ("f", "d"):
             try:
-                writer.out += struct.pack(">d", value)
-            except (struct.error, TypeError, OverflowError):
+                writer.out += struct.pack(">" + self.code, value)
+            except OverflowError:
+                raise writer.error(f"{value_text(value)} is too large for {self.name}") from None
+            except (struct.error, TypeError):
                 raise writer.error(f"needs a float, not {value_text(value)}") from None
         else:
             bits = self.width * 8
@@ -116,15 +123,18 @@ INT8 = Scalar("int8", "b", 1)
 INT16 = Scalar("int16", "h", 2)
 INT32 = Scalar("int32", "i", 4)
 INT64 = Scalar("int64", "q", 8)
+UINT8 = Scalar("uint8", "B", 1)
 UINT16 = Scalar("uint16", "H", 2)
 UINT32 = Scalar("uint32", "I", 4)
+UINT64 = Scalar("uint64", "Q", 8)
+FLOAT32 = Scalar("float32", "f", 4)
 FLOAT64 = Scalar("float64", "d", 8)
 UUID_ = Scalar("uuid", "16s", 16)
 
 
 @dataclass(frozen=True, slots=True)
 class VarInteger(Type):
-    """A zig-zag varint of 32 (``varint``) or 64 (``varlong``) bits."""
+    """A varint of 32 or 64 bits: zig-zag (``varint``, ``varlong``), or unsigned (``uvarint``, ``uvarlong``)."""
 
     name: str
     min_size: ClassVar[int] = 1
@@ -133,16 +143,33 @@ class VarInteger(Type):
     def __str__(self) -> str:
         return self.name.upper()
 
+    @property
+    def bits(self) -> int:
+        """The number of bits of a value."""
+        return 64 if self.name.endswith("varlong") else 32
+
+    @property
+    def is_signed(self) -> bool:
+        return not self.name.startswith("u")
+
     def read(self, reader: Reader) -> int:
-        return reader.zigzag(32 if self.name == "varint" else 64)
+        return reader.zigzag(self.bits) if self.is_signed else reader.unsigned(self.bits)
 
     def write(self, value: Any, writer: Writer) -> None:
-        bits = 32 if self.name == "varint" else 64
         if not isinstance(value, int):
             raise writer.error(f"needs an int, not {value_text(value)}")
-        writer.integer(value, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-        writer.out += encode_varint(value) if bits == 32 else encode_varlong(value)
+        half = 2 ** (self.bits - 1)
+        writer.integer(value, *((-half, half - 1) if self.is_signed else (0, 2 * half - 1)))
+        writer.out += _VARINTS[self.name](value)
 
 
+_VARINTS = {
+    "varint": encode_varint,
+    "varlong": encode_varlong,
+    "uvarint": encode_uvarint,
+    "uvarlong": encode_uvarlong,
+}
 VARINT = VarInteger("varint")
 VARLONG = VarInteger("varlong")
+UVARINT = VarInteger("uvarint")
+UVARLONG = VarInteger("uvarlong")

@@ -161,6 +161,10 @@ class NativeBackend(TemplateBackend):
             if not file.structs:
                 found[file.module] = "it contains no structs"
                 continue
+            pure = next(filter(None, map(_pure_form, file.structs)), "")
+            if pure:
+                found[file.module] = f"it contains {pure}"
+                continue
             others = set(imports[file.module])
             others |= {name for name, used in imports.items() if file.module in used}
             found[file.module] = (
@@ -198,6 +202,23 @@ class NativeBackend(TemplateBackend):
             "defaults": sorted(_defaults(items), key=lambda struct: struct.name),
             "differing": _differing(context),
         }
+
+
+# Types that only the pure codec reads and writes.
+_PURE = frozenset({"uint8", "uint64", "float32", "uvarint", "uvarlong"})
+
+
+def _pure_form(struct: ir.Struct) -> str:
+    """Return a form in a struct, or in a struct in it, that only the pure codec reads and writes. Empty if there is none."""
+    for item in struct.fields:
+        type_ = ir.innermost_type(item.type)
+        if isinstance(type_, ir.EnumType):
+            type_ = type_.enum.type
+        if isinstance(type_, ir.Primitive | ir.Varint) and type_.name in _PURE:
+            return type_.name
+        if isinstance(type_, ir.StructType) and (inner := _pure_form(type_.struct)):
+            return inner
+    return ""
 
 
 def _holds_struct(item: ir.Field) -> bool:
