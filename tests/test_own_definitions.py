@@ -30,7 +30,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "definitions.md"
 
 
 class Blocks(NamedTuple):
-    """The fenced blocks of the page's first two sections, in order."""
+    """The fenced blocks of the sections about code and about checks, in order."""
 
     definitions: str
     generate: str
@@ -41,7 +41,10 @@ class Blocks(NamedTuple):
 
 @pytest.fixture(scope="module")
 def blocks() -> Blocks:
-    section = PAGE.read_text("utf-8").partition("\n## Import, export and show\n")[0]
+    page = PAGE.read_text("utf-8")
+    first = page.partition("\n## The grammar\n")[0]
+    check = page.partition("\n## Check, compare and document\n")[2]
+    section = first + check.partition("\n## Import, export and show\n")[0]
     return Blocks(*re.findall(r"^```\w*\n(.*?)^```$", section, re.DOTALL | re.MULTILINE))
 
 

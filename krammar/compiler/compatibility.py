@@ -9,11 +9,13 @@ must have the same meaning. Breaking changes become diagnostics:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from krammar.compiler import ir, layout
 from krammar.compiler.differences import Fault, IgnorableAdded, differences
 from krammar.compiler.front.codes import RULES
+from krammar.compiler.front.headers import NEWER
+from krammar.compiler.header_versions import header_versions
 from krammar.compiler.layout_table import layout_table
 from krammar.util.diagnostics import Diagnostics, Position
 
@@ -72,14 +74,49 @@ class _Comparison:
                 self._add("B201", f"the enum {name} is missing", enum.position)
 
     def _requests(self, old: ir.Protocol, new: ir.Protocol) -> None:
-        requests = {request.struct.name: request for request in new.requests}
-        for request in old.requests:
-            now = requests.get(request.struct.name)
-            if now is not None and now.key != request.key:
+        messages = {each.struct.name: each for each in (*new.requests, *new.pushes)}
+        headers = [_structs(each) for each in (old, new)]
+        for was in (*old.requests, *old.pushes):
+            now = messages.get(was.struct.name)
+            if now is None:
+                continue
+            name, at = was.struct.name, now.struct.position
+            if now.key != was.key:
+                self._add("B102", f"{name} has key {now.key}, it was {was.key}", at)
+            if was.response and now.response and _response_key(now) != _response_key(was):
+                message = f"the response of {name} has key {_response_key(now)}, it was {_response_key(was)}"
+                self._add("B102", message, at)
+            if now.push != was.push:
+                verb = "is now" if now.push else "is no longer"
+                self._add("B110", f"{name} {verb} a message that the server sends by itself", at)
+            elif (now.response is None) != (was.response is None) and not now.push:
+                verb = "has no" if now.response is None else "has a"
+                self._add("B110", f"{name} {verb} response", at)
+            self._headers(was, now, headers)
+
+    def _headers(
+        self, was: ir.Request, now: ir.Request, known: Sequence[Mapping[str, ir.Struct]]
+    ) -> None:
+        """Compare the versions of headers in the versions of a message that both definitions have."""
+        last = [_last(was.struct, now.struct), _last(now.struct, was.struct)]
+        versions = range(max(was.struct.min_version, now.struct.min_version), min(last) + 1)
+        pairs = [
+            header_versions(message, *(_header_top(structs, name) for name in _HEADERS))
+            for message, structs in zip((was, now), known, strict=True)
+        ]
+        for index, what in enumerate(("header", "response header")):
+            old, new = ((pair.request, pair.response)[index] for pair in pairs)
+            if not old or not new or (index and was.response is None and not was.push):
+                continue
+            changed = [v for v in versions if _pick(old, v) != _pick(new, v)]
+            if changed:
+                v = changed[0]
                 self._add(
-                    "B102",
-                    f"{request.struct.name} has key {now.key}, it was {request.key}",
+                    "B104",
+                    f"{now.struct.name} has {what} {_pick(new, v)}, it was {_pick(old, v)} in "
+                    f"{ir.version_ranges(changed)}",
                     now.struct.position,
+                    "released versions must not change; give the header to a new version",
                 )
 
     def _struct(self, old: ir.Struct, new: ir.Struct) -> None:
@@ -88,6 +125,13 @@ class _Comparison:
             verb = "begins" if new.version_field else "no longer begins"
             self._add("B104", f"{name} {verb} with a version field", new.position)
             return
+        if old.reads_newer and not new.reads_newer:
+            self._add(
+                "B205",
+                f"{name} no longer reads newer versions",
+                new.position,
+                f"keep `{NEWER}`: programs refuse what they read before",
+            )
         shared = self._versions(old, new)
         found: dict[Fault | IgnorableAdded, list[int]] = {}
         for version in shared:
@@ -160,6 +204,21 @@ def _structs(protocol: ir.Protocol) -> dict[str, ir.Struct]:
     return {
         struct.name: struct for file in protocol.files for struct in file.structs if struct.encoding
     }
+
+
+_HEADERS = ("RequestHeader", "ResponseHeader")
+
+
+def _header_top(structs: Mapping[str, ir.Struct], name: str) -> int:
+    return layout_table(structs[name]).max_version if name in structs else 0
+
+
+def _pick(pairs: Sequence[tuple[int, int]], version: int) -> int:
+    return [header for first, header in pairs if first <= version][-1]
+
+
+def _response_key(request: ir.Request) -> int:
+    return request.key if request.response_key is None else request.response_key
 
 
 def _enums(protocol: ir.Protocol) -> dict[str, ir.Enum]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from krammar.compiler.front.headers import NEWER
 from krammar.compiler.ir import PRIMITIVES
 from krammar.compiler.names import singular
 from krammar.compiler.schemas import ImportSchemaError, MessageSchema, Range, SchemaField, intersect
@@ -131,6 +132,8 @@ class _Writer:
                 modifiers.append(f"min version {low}")
             if schema.flexible_from is not None:
                 modifiers.append(f"flexible v{schema.flexible_from}+")
+            if schema.reads_newer:
+                modifiers.append(NEWER)
             if schema.routing:
                 modifiers.append(schema.routing)
         header = f"{schema.name} =>" + (f" {', '.join(modifiers)}" if modifiers else "")
@@ -217,16 +220,19 @@ class _Writer:
         else:
             name = self._enum(schema, item, path) or item.type.replace("records", "bytes")
         if item.array:
-            null = "varint" if item.varint else "" if since is None else f"nullable{since}"
+            words = [word for word in ("" if since is None else "nullable", item.length) if word]
             if elements := intersect(item.null_elements, versions):
                 from_ = "" if elements == versions else f"-v{elements[0]}+"
                 name = f"{'[' * name.count('[')}nullable-{name.strip('[]')}{from_}{']' * name.count(']')}"
             name = f"{'[' * (item.depth - 1)}{name}{']' * (item.depth - 1)}"
-            return f"{null}[{name}]{hint}{default}"
+            return f"{'-'.join(words)}{since or ''}[{name}]{hint}{default}"
         if not item.type:
             # In Kafka, the default is a struct with default values unless it is null.
             absent = "()" if item.default is None else ""
-            return f"nullable{name}{hint}{absent}" if since is not None else f"{name}{hint}"
+            null = "nullable-bool" if item.presence_bool else "nullable"
+            return f"{null}{name}{hint}{absent}" if since is not None else f"{name}{hint}"
+        if since is not None and item.presence_bool:
+            name = f"bool-{name}"
         return f"{name}{default}" if since is None else f"nullable-{name}{since}{default}"
 
     def _enum(self, schema: MessageSchema, item: SchemaField, path: str) -> str:
@@ -245,7 +251,9 @@ class _Writer:
         null = intersect(item.nullable, versions)
         if null is None:
             return None
-        if not item.array and item.type not in {"", "string", "bytes", "records"}:
+        texts = ("string", "bytes", "records")
+        is_struct = item.type[:1] in ("", item.type[:1].upper())
+        if not item.array and not is_struct and not item.type.endswith(texts):
             raise ImportSchemaError(
                 schema.path, item.line, f"{path}: the type {item.type} cannot be nullable"
             )

@@ -14,6 +14,7 @@ from itertools import zip_longest
 
 from krammar.compiler import ir
 from krammar.compiler.steps import (
+    Prefix,
     Step,
     StructLayout,
     WireArray,
@@ -203,7 +204,7 @@ class _Comparison:
                 yield from element._wires(was.element, now.element, at)
                 return
         elif isinstance(was, WireStruct) and isinstance(now, WireStruct):
-            if was.nullable == now.nullable:
+            if _presence(was) == _presence(now):
                 yield from self._classes(was.layout.struct, now.layout.struct, at)
                 yield from self.structs(was.layout, now.layout)
                 return
@@ -279,15 +280,23 @@ def _shown(wire: WireType) -> str:
         case WireVarint(name):
             return name
         case WireText(kind, prefix, nullable):
-            return f"{_nullable(nullable)}{kind} with {prefix.label} length"
+            return f"{_nullable(nullable)}{kind} with {_length(prefix)} length"
         case WireArray(element, prefix, nullable):
-            return f"{_nullable(nullable)}array of {_shown(element)} with {prefix.label} count"
-        case WireStruct(_, nullable):
-            return f"{_nullable(nullable)}struct"
+            return f"{_nullable(nullable)}array of {_shown(element)} with {_length(prefix)} count"
+        case WireStruct():
+            return f"{_presence(wire)}struct"
         case WireVersioned(struct):
-            return f"{struct.name} with its own version"
+            return f"{_presence(wire)}{struct.name} with its own version"
         case WireSized(length_field, minus):
             return f"{length_field} - {minus} bytes"
+
+
+def _presence(wire: WireStruct | WireVersioned) -> str:
+    return "" if not wire.nullable else "nullable bool " if wire.tagged else "nullable "
+
+
+def _length(prefix: Prefix) -> str:
+    return "plain uvarint" if prefix is Prefix.UNSIGNED else prefix.label
 
 
 def _nullable(nullable: bool) -> str:

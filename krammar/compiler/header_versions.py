@@ -23,7 +23,7 @@ def header_versions(
     Flexible versions have request header 2 and response header 1, other versions 1 and 0 (KIP-482). There
     are two exceptions. The response to ApiVersions always has header 0, because the client does not yet
     know the versions of the broker (KIP-511). Version 0 of the ControlledShutdown request has header 0,
-    without a client id.
+    without a client id. What the definition says with `header` and `response header` comes first.
 
     Args:
         request_header_max: the last version of the protocol's request header, which is never exceeded.
@@ -39,4 +39,20 @@ def header_versions(
         requests.append((start, min(2, request_header_max)))
         if struct.name != "ApiVersionsRequest":
             responses.append((start, min(1, response_header_max)))
-    return HeaderVersions(tuple(requests), tuple(responses))
+    if request.push:
+        return HeaderVersions((), _given(responses, request.headers, struct.min_version))
+    return HeaderVersions(
+        _given(requests, request.headers, struct.min_version),
+        _given(responses, request.response_headers, struct.min_version),
+    )
+
+
+def _given(
+    usual: list[tuple[int, int]], given: tuple[tuple[int, int], ...], low: int
+) -> tuple[tuple[int, int], ...]:
+    """Replace the usual versions of headers by those of the definition, from their first versions on."""
+    found = usual
+    for first, header in sorted(given):
+        start = max(first, low)
+        found = [pair for pair in found if pair[0] < start] + [(start, header)]
+    return tuple(found)

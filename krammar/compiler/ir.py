@@ -130,32 +130,38 @@ VARINTS = {
 }
 
 
+# The form of a length or count, in all versions. Empty for Kafka's, which is compact in flexible versions.
+LengthForm = Literal["", "int16", "int32", "varint", "uvarint"]
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """``string`` or ``bytes``, in all forms.
 
-    ``nullable`` are the versions in which null is allowed, or None. ``varint`` is whether the length is a
-    zig-zag varint.
+    ``nullable`` are the versions in which null is allowed, or None. ``length`` is the form of the length.
     """
 
     kind: Literal["string", "bytes"]
     nullable: VersionRange | None = None
-    varint: bool = False
+    length: LengthForm = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array. ``nullable`` and ``varint`` are as for ``Text``, for its count."""
+    """An array. ``nullable`` and ``length`` are as for ``Text``, for its count."""
 
     element: Type
     nullable: VersionRange | None = None
-    varint: bool = False
+    length: LengthForm = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StructType:
+    """A struct in place. A byte precedes a nullable one: a bool if ``presence_bool``, or an int8 of -1 or 1."""
+
     struct: Struct
     nullable: bool = False
+    presence_bool: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +226,8 @@ class Struct:
     Names are unique in a package. ``anonymous`` is whether the struct is defined in a field. ``max_version`` is
     None if the versions have no end. ``version_field`` is the attribute of the leading version field, or None.
     ``encoding`` is whether the struct can be encoded alone. ``frequent`` is whether it is encoded and decoded
-    often enough that each layout deserves a codec of its own. ``reserved_tags`` are those of removed fields.
+    often enough that each layout deserves a codec of its own. ``reads_newer`` is whether versions above the last one are
+    decoded like it. ``reserved_tags`` are those of removed fields.
     """
 
     name: str
@@ -234,6 +241,7 @@ class Struct:
     max_version: int | None = None
     flexible_from: int | None = None
     frequent: bool = False
+    reads_newer: bool = False
     reserved_tags: tuple[ReservedTag, ...] = ()
 
     @property
@@ -280,12 +288,22 @@ class Enum:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request. ``routing`` is the kind of broker that it is sent to; empty for any broker."""
+    """A request, or a message that the server sends by itself.
+
+    ``routing`` is the kind of broker that it is sent to; empty for any broker. ``response`` is None for a request
+    without a response, and for a ``push``. ``response_key`` is the key in the header of the response, or None for the
+    request's own. ``headers`` and ``response_headers`` are pairs of a first version, and of the header version from it
+    on, where the definition gives them. The header of a push is a response header.
+    """
 
     struct: Struct
     key: int
     routing: str
     response: Struct | None
+    push: bool = False
+    response_key: int | None = None
+    headers: tuple[tuple[int, int], ...] = ()
+    response_headers: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,13 +326,20 @@ class Protocol:
     """The definition files of a folder.
 
     ``package`` is the path of the folder below the source, with ``/`` as separator; empty for the source.
-    ``used`` are the files of the packages whose definitions it uses.
+    ``used`` are the files of the packages whose definitions it uses. ``pushes`` are the messages that the server sends by
+    itself.
     """
 
     package: str
     files: tuple[DefinitionFile, ...]
     requests: tuple[Request, ...]
     used: tuple[Path, ...] = ()
+    pushes: tuple[Request, ...] = ()
+
+
+def spelled_nulls(nullable: VersionRange) -> str:
+    """Return what follows ``nullable``: empty, ``-v3+`` or ``-v0-v3``."""
+    return "" if nullable == ALL_VERSIONS else f"-{nullable}"
 
 
 def walk(struct: Struct) -> Iterator[Struct]:

@@ -129,12 +129,18 @@ KAFKA_ENUMS = {
 _IDLE_FOLDERS = frozenset({"common", "message", "resources", "main", "src"})
 
 
+# Structs whose newer versions Kafka reads as the newest that it knows, because members of a group send them to members
+# with another version of the client.
+READS_NEWER = frozenset({"ConsumerProtocolAssignment", "ConsumerProtocolSubscription"})
+
+
 def add_facts(schema: MessageSchema) -> None:
     """Add to a schema what its JSON lacks."""
     schema.file = _file_name(schema)
     schema.version_prefixed = schema.name in VERSION_PREFIXED or schema.kind.startswith(
         "coordinator-"
     )
+    schema.reads_newer = schema.name in READS_NEWER
     # The version of a record key is the type of the record. A single version is not written.
     lone = schema.name in VERSION_PREFIXED and schema.versions == (0, 0)
     schema.open_ended = schema.flexible_from is None and (lone or schema.kind == "coordinator-key")

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from krammar.compiler import ir, layout
 from krammar.compiler.front.source import HEADERS
+from krammar.compiler.header_versions import header_versions
 from krammar.compiler.kafka_facts import ROUTING, VERSION_PREFIXED
 from krammar.compiler.layout_table import layout_table
 
@@ -55,6 +56,7 @@ class _Exporter:
             if struct.encoding and file.path != HEADERS
         }
         self.requests = {}
+        self.pushes = {push.struct.name for push in protocol.pushes}
         for request in protocol.requests:
             self.requests[request.struct.name] = request
             if request.response is not None:
@@ -86,7 +88,12 @@ class _Exporter:
     def _schema(self, struct: ir.Struct) -> tuple[dict[str, Any], list[str]]:
         """The schema of a struct, and warnings."""
         warnings = []
+        if struct.name in self.pushes:
+            raise _Unsupported("it is a push, and Kafka's servers send only responses")
         kind, key = self._kind(struct)
+        request = self.requests.get(struct.name)
+        if request is not None and request.response_key is not None:
+            raise _Unsupported("it has a response key, and Kafka's responses have none")
         fields = list(struct.fields)
         if kind.startswith("coordinator-") or struct.name in VERSION_PREFIXED:
             fields = fields[1:]  # Kafka writes the version before these messages
@@ -108,6 +115,11 @@ class _Exporter:
             "flexibleVersions": "none" if flexible is None else f"{flexible}+",
             "fields": _fields(fields, struct, span, commons),
         }
+        given = () if request is None else request.headers
+        if request is not None and request.struct is not struct:
+            given = request.response_headers
+        if request is not None and given:
+            schema["headerVersions"] = self._header_versions(request, struct, high)
         shared = list(commons.schemas(span))
         if commons.reserved:
             tags = ", ".join(map(str, sorted(commons.reserved)))
@@ -118,6 +130,22 @@ class _Exporter:
                 f"the schema does not say where to send the request: {routing or 'any'}"
             )
         return schema | ({"commonStructs": shared} if shared else {}), warnings
+
+    def _header_versions(self, request: ir.Request, struct: ir.Struct, high: int) -> dict[str, str]:
+        """The versions of headers (KIP-1313): all versions of a message, from 0 on."""
+        tops = (self.structs.get(name) for name in ("RequestHeader", "ResponseHeader"))
+        maxima = [2 if top is None else layout_table(top).max_version for top in tops]
+        found = header_versions(request, *maxima)
+        pairs = found.request if request.struct is struct else found.response
+        firsts = [0, *(first for first, _ in pairs[1:]), None]
+        return {
+            (
+                f"{first}+"
+                if last is None
+                else f"{first}-{last - 1}" if last - 1 > (first or 0) else f"{first}"
+            ): str(header)
+            for first, last, (_, header) in zip(firsts, firsts[1:], pairs, strict=False)
+        }
 
     def _kind(self, struct: ir.Struct) -> tuple[str, int | None]:
         """The type of a schema and its ``apiKey``."""
@@ -261,8 +289,8 @@ def _type(
     """The type of a field in JSON, the versions in which it is nullable, and its struct."""
     type_, prefix, nullable = item.type, "", None
     if isinstance(type_, ir.Array):
-        if type_.varint:
-            raise _Unsupported(f"the count of {item.name} is a varint")
+        if type_.length:
+            raise _Unsupported(f"the count of {item.name} is {_article(type_.length)}")
         nullable, prefix, type_ = type_.nullable, "[]", type_.element
         if getattr(type_, "nullable", None):
             raise _Unsupported(f"the elements of {item.name} can be null")
@@ -273,11 +301,15 @@ def _type(
             return prefix + name, nullable, None
         case ir.Varint(name):
             raise _Unsupported(f"the type of {item.name} is {name}")
-        case ir.Text(kind, null, varint=False):
+        case ir.Text(kind, null, length=""):
             records = kind == "bytes" and item.default is None and item.name in layout.RECORDS
             records = records and not prefix
             return prefix + ("records" if records else kind), nullable or null, None
         case ir.StructType(struct, null) if struct.version_field is None:
+            if null and prefix:
+                raise _Unsupported(f"elements of {item.name} can be null")
+            if type_.presence_bool:
+                raise _Unsupported(f"a bool precedes {item.name}: nullable-bool")
             if null:
                 nullable = ir.ALL_VERSIONS
             return prefix + commons.name(struct), nullable, struct
@@ -287,8 +319,12 @@ def _type(
             raise _Unsupported(f"{item.name} is counted by another field")
         case ir.StructType():
             raise _Unsupported(f"{item.name} has a version of its own")
-        case _:
-            raise _Unsupported(f"the length of {item.name} is a varint")
+        case ir.Text(kind, length=length):
+            raise _Unsupported(f"the type of {item.name} is {length}-{kind}")
+
+
+def _article(word: str) -> str:
+    return f"{'an' if word[0] in 'iu' else 'a'} {word}"
 
 
 def _default(item: ir.Field) -> str | None:

@@ -131,7 +131,7 @@ def _forms(item: ir.Field, plan: _Plan) -> Iterator[tuple[int, Step | None]]:
         if known[begin] is not False:
             flexible_from = plan.flexible_from if item.flexible else None
             wire = _wire_of(item.type, _Plan(versions[begin:end], flexible_from, plan.shared))
-            if item.tag is not None and isinstance(wire, WireStruct):
+            if item.tag is not None and isinstance(wire, WireStruct | WireVersioned):
                 wire = replace(wire, tagged=True)
             if isinstance(wire, WireText) and _holds_records(item, wire):
                 wire = replace(wire, records=True)
@@ -167,7 +167,16 @@ RECORDS = frozenset({"Records", "RecordBatches", "UnalignedRecords"})
 
 
 def _holds_records(item: ir.Field, wire: WireText) -> bool:
-    return wire.kind == "bytes" and wire.prefix is not Prefix.VARINT and item.name in RECORDS
+    kafkas = isinstance(item.type, ir.Text) and not item.type.length
+    return wire.kind == "bytes" and kafkas and item.name in RECORDS
+
+
+_LENGTHS = {
+    "int16": Prefix.INT16,
+    "int32": Prefix.INT32,
+    "varint": Prefix.VARINT,
+    "uvarint": Prefix.UNSIGNED,
+}
 
 
 def _wire_of(type_: ir.Type, plan: _Plan) -> WireType:
@@ -178,20 +187,20 @@ def _wire_of(type_: ir.Type, plan: _Plan) -> WireType:
             return WireFixed(enum.type, enum)
         case ir.Varint(name):
             return WireVarint(name)
-        case ir.Text(kind, nullable, varint):
+        case ir.Text(kind, nullable, length):
             null = nullable is not None and plan.versions[0] in nullable
-            if varint:
-                return WireText(kind, Prefix.VARINT, null)
+            if length:
+                return WireText(kind, _LENGTHS[length], null)
             prefix = plan.prefix(Prefix.INT16 if kind == "string" else Prefix.INT32)
             return WireText(kind, prefix, null, compact=plan.compact)
-        case ir.Array(element, nullable, varint):
+        case ir.Array(element, nullable, length):
             null = nullable is not None and plan.versions[0] in nullable
-            prefix = Prefix.VARINT if varint else plan.prefix(Prefix.INT32)
+            prefix = _LENGTHS[length] if length else plan.prefix(Prefix.INT32)
             return WireArray(_wire_of(element, plan), prefix, null, plan.compact)
-        case ir.StructType(struct, nullable):
+        case ir.StructType(struct, nullable, is_bool):
             if struct.version_field is not None:
-                return WireVersioned(struct)
-            return WireStruct(_build(struct, plan), nullable)
+                return WireVersioned(struct, nullable, is_bool)
+            return WireStruct(_build(struct, plan), nullable, is_bool)
         case ir.LengthFieldMinus(length_field, minus):
             return WireSized(length_field, minus)
 

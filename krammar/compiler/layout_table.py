@@ -135,10 +135,10 @@ def own_changes(struct: ir.Struct) -> Iterator[int]:
         yield item.versions.min
         if item.versions.max is not None:
             yield item.versions.max + 1
-        type_ = item.type
-        while isinstance(type_, ir.Array):
+        type_: ir.Type | None = item.type
+        while isinstance(type_, ir.Array | ir.Text):
             if type_.nullable is not None:
                 yield type_.nullable.min
-            type_ = type_.element
-        if isinstance(type_, ir.Text) and type_.nullable is not None:
-            yield type_.nullable.min
+                if type_.nullable.max is not None:
+                    yield type_.nullable.max + 1
+            type_ = type_.element if isinstance(type_, ir.Array) else None

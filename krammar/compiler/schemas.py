@@ -56,9 +56,10 @@ class SchemaField:
 
     A struct has ``fields`` (if it is defined in place) or ``common`` (the name of a struct that several fields
     share), and ``struct`` is its name in the schema. Any other type is ``type``. ``declared`` are the versions in
-    the schema; ``versions`` are limited to those of the message. ``varint`` is whether an array has a zig-zag
-    varint as count, ``depth`` how deeply arrays of structs are nested, and ``null_elements`` the versions in which
-    elements can be null. ``ignorable`` and ``entity`` are as in ``ir.Field``.
+    the schema; ``versions`` are limited to those of the message. ``length`` is the form of an array's count, if it is
+    the same in all versions, ``depth`` how deeply arrays of structs are nested, and ``null_elements`` the versions in
+    which elements can be null. ``presence_bool`` is whether a bool precedes a struct that can be null. ``ignorable`` and
+    ``entity`` are as in ``ir.Field``.
     """
 
     name: str
@@ -75,9 +76,10 @@ class SchemaField:
     struct: str
     fields: list[SchemaField] | None = None
     common: str | None = None
-    varint: bool = False
+    length: str = ""
     depth: int = 1
     null_elements: Range | None = None
+    presence_bool: bool = False
     ignorable: bool = False
     entity: str = ""
 
@@ -106,6 +108,7 @@ class MessageSchema:
     file: str = ""
     routing: str = ""
     version_prefixed: bool = False
+    reads_newer: bool = False
     open_ended: bool = False
     headers: dict[int, int] = field(default_factory=dict)
 

@@ -21,6 +21,8 @@ class Prefix(Enum):
     UVARINT = ("uvarint", "B", 1)
     # A zig-zag varint; a negative number is null.
     VARINT = ("varint", "B", 1)
+    # An unsigned varint of the number itself.
+    UNSIGNED = ("unsigned", "B", 1)
     # Before a nullable struct: null (255, an int8 of -1) or present (1).
     PRESENCE = ("presence", "B", 1)
     # Before a nullable struct in a tagged field, as in Kafka: null (0) or present (1).
@@ -148,7 +150,10 @@ class WireArray:
 
 @dataclass(frozen=True, slots=True)
 class WireStruct:
-    """A struct whose fields are written in place."""
+    """A struct whose fields are written in place.
+
+    ``tagged`` is whether the byte before a nullable struct is 0 or 1: in a tagged field, or because it is a bool.
+    """
 
     layout: StructLayout
     nullable: bool
@@ -162,9 +167,16 @@ class WireStruct:
 
 @dataclass(frozen=True, slots=True)
 class WireVersioned:
-    """A nested struct with a version field, which selects its layout."""
+    """A nested struct with a version field, which selects its layout. The others are as for ``WireStruct``."""
 
     struct: ir.Struct
+    nullable: bool = False
+    tagged: bool = False
+
+    @property
+    def null(self) -> int:
+        """As for ``WireStruct``."""
+        return 0 if self.tagged else 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +201,8 @@ def min_size(wire: WireType) -> int:
             return 1
         case WireStruct(layout, nullable):
             return 1 if nullable else layout.min_size
-        case WireVersioned():
-            return 2
+        case WireVersioned(nullable=nullable):
+            return 1 if nullable else 2
         case WireSized():
             return 0
 
@@ -322,7 +334,7 @@ def _prefix_of(wire: WireType) -> Prefix | None:
     match wire:
         case WireText(prefix=prefix) | WireArray(prefix=prefix):
             return prefix if prefix.code else None
-        case WireStruct(nullable=True, tagged=tagged):
+        case WireStruct(nullable=True, tagged=tagged) | WireVersioned(nullable=True, tagged=tagged):
             return Prefix.TAGGED_PRESENCE if tagged else Prefix.PRESENCE
         case _:
             return None

@@ -41,7 +41,8 @@ class Lexeme:
 
 _TYPE = (
     r"(?:bool|u?int(?:8|16|32|64)|float(?:32|64)|uuid|u?var(?:int|long)|length-field-minus"
-    r"|(?:nullable-|varint-)?(?:string|bytes)|nullable-(?:string|bytes)-v\d+\+|nullable(?:-v\d+\+)?)(?![\w-])"
+    r"|(?:nullable-)?(?:(?:u?varint|int16|int32)-)?(?:string|bytes)(?:-v\d+(?:\+|-v\d+))?"
+    r"|nullable(?:-(?:varint|int16|int32))?(?:-v\d+(?:\+|-v\d+))?)(?![\w-])"
 )
 _HEADER = re.compile(r"(?P<DEFINITION>[A-Za-z]\w*(?:\.[A-Za-z]\w*)?) (?P<OPERATOR>=>)")
 _ENUM = re.compile(
@@ -56,12 +57,12 @@ _RESERVED = re.compile(r"\s+(?P<KEYWORD>reserved tag)(?= |$)")
 _TAGS = re.compile(r"(?P<NUMBER>-?(?:0x[0-9a-fA-F]+|\d+))\b|(?P<PUNCTUATION>,)")
 _FIELD = re.compile(r"\s+(?P<FIELD>[A-Za-z]\w*)(?P<PUNCTUATION>:)?")
 _MODIFIERS = re.compile(
-    r"(?P<KEYWORD>not top level|with version field|no encoding|key|max version|min version|flexible|frequent|admin"
+    r"(?P<KEYWORD>not top level|with version field|no encoding|response (?:key|header)|header|one way|push|key|max version|min version|flexible|frequent|newer versions read as the newest|admin"
     r"|(?:group|txn|share) coordinator)\b"
     r"|(?P<VERSION>v\d+\+?)|(?P<NUMBER>-?\d+)|(?P<PUNCTUATION>,)|(?P<COMMENT>//.*)"
 )
 _REST = re.compile(
-    rf"(?P<OPERATOR>=>|//|-(?= ))|(?P<TYPE>{_TYPE})|(?P<ENUM>enum-\w+)|(?P<STRUCT>[A-Z]\w*(?:\.[A-Za-z]\w*)?)"
+    rf"(?P<OPERATOR>=>|//|-(?= ))|(?P<TYPE>{_TYPE}|nullable-bool(?==>)|nullable-(?:bool-)?(?=[A-Z]))|(?P<ENUM>enum-\w+)|(?P<STRUCT>[A-Z]\w*(?:\.[A-Za-z]\w*)?)"
     r"|\((?P<DEFAULT>[^()]*)\)?|(?P<PUNCTUATION>[\[\],])|(?P<NUMBER>-?(?:0x[0-9a-fA-F]+|\d+))\b|\w[\w+-]*"
 )
 _ANNOTATIONS = re.compile(

@@ -53,9 +53,8 @@ def _inspect_request(package: Any, data: bytes) -> tuple[list[str], WireError | 
         raise NotFound(
             f"{package.__name__} has no requests, so it cannot read one (give the name of a class)"
         )
-    head = package_of(package).head
-    key = int.from_bytes(data[head.api_key : head.api_key + 2], "big", signed=True)
-    version = int.from_bytes(data[head.version : head.version + 2], "big", signed=True)
+    places = package_of(package).request_head[:2]
+    key, version = ((place and place.read(data)) or 0 for place in places)
     return _lines(trace_frame(package_of(package), data, key, version, is_request=True), data)
 
 

@@ -144,7 +144,7 @@ def _written(fields: Sequence[FieldNode]) -> Iterator[str]:
 
 def _types(analysis: Analysis, message: str, written: str) -> Iterator[Proposal]:
     """Types after ``Name: `` in a message. Within brackets only those that can be elements."""
-    match = re.fullmatch(r"((?:nullable(?:-v\d+\+)?|varint)?\[+)?([\w.+-]*)", written)
+    match = re.fullmatch(r"([\w+-]*\[+)?([\w.+-]*)", written)
     if match is None:
         return
     inside, typed = bool(match[1]), match[2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from krammar.compiler.front.headers import NEWER
 from krammar.compiler.front.syntax import StructNode
 from krammar.compiler.ir import PRIMITIVES
 from krammar.lsp.project import Analysis, SourceFile
@@ -69,6 +70,11 @@ def _modifiers(
         if not used & set(ROUTINGS):
             offered |= {each: each for each in ROUTINGS}
         offered["frequent"] = "frequent"
+        kind = used & {"one way", "push"}
+        offered |= {"header": "header "} if "header" not in used else {}
+        if not kind:
+            offered |= {"one way": "one way", "push": "push"}
+            offered |= {"response header": "response header ", "response key": "response key "}
     elif "not top level" in used:
         offered = {
             "with version field": "with version field",
@@ -78,6 +84,8 @@ def _modifiers(
             "max version": "max version ",
             "frequent": "frequent",
         }
+        if "with version field" in used:
+            offered[NEWER] = NEWER
         if "no encoding" in used:
             # The versions are those of the message that contains the struct.
             offered = {}

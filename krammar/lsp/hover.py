@@ -48,7 +48,7 @@ def _word(file: SourceFile, offset: int) -> lsp.Hover | None:
         return None
     for match in _WORD.finditer(row):
         if match.start() <= offset - start < match.end():
-            name = re.sub(r"-v\d+$", "", match[0])
+            name = re.sub(r"(-v\d+)+$|-[A-Z].*$", "", match[0])
             if name in WORDS:
                 content = lsp.MarkupContent(
                     lsp.MarkupKind.Markdown, f"```krammar\n{match[0]}\n```\n{WORDS[name]}"

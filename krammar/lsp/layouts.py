@@ -30,6 +30,7 @@ _LENGTHS = {
     Prefix.INT32: ("int32 {}", "-1", b"\xff\xff\xff\xff", b"\0\0\0\0"),
     Prefix.UVARINT: ("unsigned varint of {} + 1", "0", b"\0", b"\1"),
     Prefix.VARINT: ("zig-zag varint {}", "-1", b"\1", b"\0"),
+    Prefix.UNSIGNED: ("unsigned varint {}", "", b"", b"\0"),
 }
 
 _FIELDS = "the fields"
@@ -63,8 +64,8 @@ def form(wire: WireType) -> str:
         case WireArray(element, prefix, nullable):
             text = f"{_length(prefix, 'count', nullable)}, then the elements"
             return text if form(element) == _FIELDS else f"{text}: {form(element)}"
-        case WireStruct(nullable=True) as inner:
-            return f"1 byte ({inner.null} is null, 1 is present), then the fields"
+        case WireStruct(nullable=True) | WireVersioned(nullable=True):
+            return f"1 byte ({wire.null} is null, 1 is present), then the fields"
         case WireStruct():
             return _FIELDS
         case WireVersioned(inner_struct):
@@ -113,9 +114,14 @@ def default_bytes(wire: WireType, value: ir.Default) -> bytes:
             if nullable and value is None:
                 return bytes([inner.null])
             return (b"\1" if nullable else b"") + default_message(shape)
-        case WireVersioned(inner_struct):
+        case WireVersioned(nullable=True) if value is None:
+            return bytes([wire.null])
+        case WireVersioned(inner_struct, nullable):
             first = inner_struct.fields[0].default if inner_struct.fields else 0
-            return default_message(layout.build_layout(inner_struct, int(str(first))))
+            version = int(str(first))
+            return (b"\1" if nullable else b"") + default_message(
+                layout.build_layout(inner_struct, version)
+            )
         case WireSized():
             return b""
 
@@ -128,6 +134,8 @@ def _text(value: ir.Default, prefix: Prefix) -> bytes:
     match prefix:
         case Prefix.UVARINT:
             return _varint(len(data) + 1) + data
+        case Prefix.UNSIGNED:
+            return _varint(len(data)) + data
         case Prefix.VARINT:
             return _zig_zag(len(data)) + data
         case _:

@@ -21,6 +21,7 @@ from krammar.compiler.front.syntax import (
     SyntaxFile,
     TypeNode,
     Word,
+    definition_name,
 )
 from krammar.util.diagnostics import Position
 
@@ -86,7 +87,7 @@ def _in_type(type_: TypeNode, path: tuple[str, ...]) -> Iterator[Occurrence]:
             target = Symbol(SymbolKind.FIELD, (*path, length_field.text))
             yield Occurrence(target, length_field.position)
         case NamedNode(word):
-            name = word.text.removeprefix(ENUM)
+            name = definition_name(word.text)
             if name[:1].isupper():
                 yield Occurrence(Symbol(SymbolKind.DEFINITION, (name,)), _ending(word, name))
         case AnonymousNode():

@@ -27,11 +27,23 @@ TYPES = {
     "`nullable-bytes-v7+` is nullable from version 7.",
     "varint-string": "A zig-zag varint length, then UTF-8. A negative length is null.",
     "varint-bytes": "A zig-zag varint length, then the bytes. A negative length is null.",
+    **{
+        f"{null}{form}-{kind}": f"{text} length in all versions, then {content}.{more}"
+        for null, more in (("", ""), ("nullable-", " The length -1 is null."))
+        for form, text in (
+            ("int16", "An int16"),
+            ("int32", "An int32"),
+            ("uvarint", "An unsigned varint"),
+        )
+        for kind, content in (("string", "UTF-8"), ("bytes", "the bytes"))
+        if not (null and form == "uvarint")
+    },
 }
 OTHER_TYPES = {
     "=>": "An anonymous struct. Its fields follow on deeper lines.",
     "[=>]": "An array of anonymous structs. Their fields follow on deeper lines.",
     "nullable=>": "An anonymous struct after a byte: -1 is null, 1 is present.",
+    "nullable-bool=>": "An anonymous struct after a bool: 0 is null, 1 is present.",
     "length-field-minus": "Raw bytes. An earlier field, minus a number, is their length: "
     "`length-field-minus => Length - 49`.",
 }
@@ -48,6 +60,13 @@ MODIFIERS = {
     "max version": "The last version.",
     "min version": "The first version; 0 without it.",
     "flexible": "The first flexible version: compact lengths and tagged fields (KIP-482).",
+    "newer versions read as the newest": "Versions above the last one are decoded like it; the bytes after its fields are "
+    "ignored.",
+    "one way": "A request without a response.",
+    "push": "A message that the server sends by itself. Its header is a ResponseHeader.",
+    "header": "The version of the header: `header 3`, or `header 3 v5+` from version 5 of the message on.",
+    "response header": "The version of the response's header, as for `header`.",
+    "response key": "The api key in the header of the response, if it is not the request's.",
     "frequent": "The message is often encoded and decoded: each of its layouts gets a codec of its own.",
     "admin": "The request is sent to the controller.",
     "group coordinator": "The request is sent to the coordinator of a group.",
@@ -69,7 +88,16 @@ ANNOTATIONS = {
     "ignorable": "Encoding a version without the field may drop its value, instead of raising EncodeError.",
     "entity": "What the value names, such as `entity topicName`.",
     "not flexible": "The field keeps its classic encoding in flexible versions.",
-    "nullable": "The value can be null; `nullable-v9+` from version 9.",
+    "nullable-bool": "A struct after a bool: 0 is null, 1 is present.",
+    "nullable": "The value can be null; `nullable-v9+` from version 9, `nullable-v0-v3` up to version 3.",
+    **{
+        f"nullable-{form}": f"An array that can be null: {text} count of -1 in all versions."
+        for form, text in (
+            ("int16", "an int16"),
+            ("int32", "an int32"),
+            ("varint", "a zig-zag varint"),
+        )
+    },
     "retriable": "A client can retry after this error.",
     "camelcase": "The members are written in camel case.",
 }

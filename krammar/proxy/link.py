@@ -25,6 +25,7 @@ from krammar.proxy.in_flight import PendingRequest
 from krammar.proxy.interface import Close, Connection
 from krammar.proxy.limited import LARGEST_BEFORE_LOGIN, LimitedWorks
 from krammar.proxy.listeners import Listeners, Port
+from krammar.proxy.relayed import RelayedRequests, RelayedResponses
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
 from krammar.proxy.rewrite import endpoints, limit_versions, node_id
@@ -105,10 +106,16 @@ class Link(Shared):
         self._host = listeners.host
         self._tls_error: str | None = None
         self._is_open = False
-        self._responses = Responses(self)
-        self.requests = Requests(self, self._responses)
+        self._responses, self.requests = self._directions()
         self.requests.peer = self._responses
         self._responses.peer = self.requests
+
+    def _directions(self) -> tuple[Responses, Requests]:
+        if self.chain.package.is_kafka_like:
+            responses = Responses(self)
+            return responses, Requests(self, responses)
+        relayed = RelayedResponses(self)
+        return relayed, RelayedRequests(self, relayed)
 
     def made(self) -> None:
         transport = self.requests.transport

@@ -24,6 +24,7 @@ class State(StrEnum):
     ERROR = "error"  # the response contains an error code
     BAD = "bad"  # a frame did not round-trip
     SILENT = "no response"  # none was expected, as after Produce with acks 0
+    PUSH = "push"  # a message that the server sent by itself
     UNANSWERED = "unanswered"  # the connection ended before the response
 
 
@@ -155,7 +156,9 @@ class Exchanges(Observer):
         if exchange is None:
             exchange = self._exchange(None, frame)
         exchange.response, exchange.told = frame, description
-        if not all(each.is_good for each in exchange.frames):
+        if frame.is_push and frame.is_good:
+            exchange.state = State.PUSH
+        elif not all(each.is_good for each in exchange.frames):
             exchange.state = State.BAD
         else:
             exchange.state = State.ERROR if description.errors.keys() - _EXPECTED else State.OK

@@ -30,6 +30,7 @@ class Frame:
     ``data``          the bytes without the length prefix; only the first ones if ``size`` is larger
     ``size``          the frame's size in bytes
     ``is_answered``   for requests: whether a response is certain to follow
+    ``is_push``       whether the server sent it by itself
     ``raw``           whether ``data`` are bytes that are not a frame, including their length prefix
     ``version``       the version of the request
     ``body_version``  the version in which the body was decoded
@@ -59,6 +60,7 @@ class Frame:
     note: str = ""
     raw: bool = False
     is_answered: bool = False
+    is_push: bool = False
 
     @property
     def is_good(self) -> bool:

@@ -81,7 +81,8 @@ class Inspector:
     def matched(self, data: bytes, time_ns: int) -> Frame:
         """Return a frame of the broker with what its request says. ``decode`` does the rest."""
         frame = self._begin(False, data, len(data), time_ns)
-        self._match(frame)
+        if not frame.is_push:
+            self._match(frame)
         return frame
 
     def decode(self, frame: Frame) -> None:
@@ -89,6 +90,9 @@ class Inspector:
 
         Another thread can do this, if no other response of the connection is inspected meanwhile.
         """
+        if frame.is_push:
+            self._decode_push(frame)
+            return
         if frame.api_key is None or frame.version is None:
             return
         try:
@@ -103,12 +107,22 @@ class Inspector:
             self._tokens = self._tokens or not frame.message.error_code
         self._compare(frame)
 
+    def _decode_push(self, frame: Frame) -> None:
+        try:
+            frame.header, frame.message = self._package.parse_push(frame.data)
+        except (DecodeError, UnsupportedVersionError) as error:
+            self._failed(frame, error)
+            return
+        assert frame.version is not None
+        frame.body_version = frame.version
+        self._compare(frame)
+
     def oversized(self, is_request: bool, head: bytes, size: int, time_ns: int) -> Frame:
         """Report a frame of ``size`` bytes that was not decoded, to save memory; ``head`` are its first bytes."""
         frame = self._begin(is_request, head, size, time_ns)
         if is_request:
             self._expect(frame)
-        elif not self._match(frame):
+        elif not frame.is_push and not self._match(frame):
             return frame
         frame.status = Status.UNDECODABLE
         frame.error = (
@@ -134,16 +148,28 @@ class Inspector:
     def _begin(self, is_request: bool, data: bytes, size: int, time_ns: int) -> Frame:
         frame = Frame(time_ns, self._connection, is_request, data, size)
         if is_request:
-            frame.api_key = _int(data, 0, 2)
-            frame.version = _int(data, 2, 4)
-            frame.correlation_id = _int(data, 4, 8)
+            head = self._package.request_head
+            frame.api_key, frame.version, frame.correlation_id = (
+                None if place is None else place.read(data) for place in head
+            )
             self._name(frame)
         else:
-            frame.correlation_id = _int(data, 0, 4)
+            head = self._package.response_head
+            frame.is_push = self._package.is_push(data)
+            if frame.is_push:
+                frame.api_key, frame.version = (
+                    None if place is None else place.read(data) for place in head[:2]
+                )
+                self._name(frame)
+            elif head.correlation_id is not None:
+                frame.correlation_id = head.correlation_id.read(data)
         return frame
 
     def _name(self, frame: Frame) -> None:
         if frame.api_key is not None:
+            if frame.is_push:
+                frame.api = self._package.pushes[frame.api_key].name
+                return
             known = self._package.requests.get(frame.api_key)
             frame.api = known.api_name if known else f"key {frame.api_key}"
 
@@ -272,6 +298,7 @@ class Inspector:
             frame.api_key,
             frame.body_version,
             is_request=frame.is_request,
+            is_push=frame.is_push,
         ).parts
         if offset < header.node.end:
             return "header" + _path(header.node, offset)
@@ -281,8 +308,12 @@ class Inspector:
 def encoded_frame(package: Package, frame: Frame) -> bytes:
     """Encode a frame's header and message, without length prefix. Raises EncodeError."""
     assert frame.api_key is not None
-    versions = package.header_versions(frame.api_key, frame.body_version)
-    header: bytes = frame.header.encode(versions.request if frame.is_request else versions.response)
+    if frame.is_push:
+        version = package.push_header_version(frame.api_key, frame.body_version)
+    else:
+        versions = package.header_versions(frame.api_key, frame.body_version)
+        version = versions.request if frame.is_request else versions.response
+    header: bytes = frame.header.encode(version)
     body: bytes = frame.message.encode(frame.body_version)
     return header + body
 
@@ -312,7 +343,3 @@ def _path(node: Node, offset: int) -> str:
             step = child.name if child.name.startswith("[") else f".{child.name}"
             return step + _path(child, offset)
     return ""
-
-
-def _int(data: bytes, begin: int, end: int) -> int | None:
-    return int.from_bytes(data[begin:end], "big", signed=True) if len(data) >= end else None

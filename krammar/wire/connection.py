@@ -33,11 +33,12 @@ from krammar.wire.events import (
     CorrelationError,
     InvalidRequest,
     LocalProtocolError,
+    PushError,
+    PushReceived,
     RequestReceived,
     ResponseError,
     ResponseReceived,
     SentRequest,
-    int_at,
 )
 from krammar.wire.framing import MAX_FRAME, PREFIX, Buffer, FrameReader, message_frame
 from krammar.wire.negotiation import ReadResponse, read_response, unsupported_version_response
@@ -49,6 +50,8 @@ __all__ = [
     "CorrelationError",
     "InvalidRequest",
     "LocalProtocolError",
+    "PushError",
+    "PushReceived",
     "ReadResponse",
     "RequestReceived",
     "ResponseError",
@@ -160,15 +163,16 @@ class ServerConnection(_Connection[RequestReceived | InvalidRequest]):
             if event.correlation_id is None:
                 return event
         else:
-            event = RequestReceived.of(header, request, frame)
-        self._waiting.append(event)
+            event = RequestReceived.of(header, request, frame, self._package.request_head)
+        if self._package.responses.get(event.api_key or 0, "") is not None:
+            self._waiting.append(event)
         return event
 
     @property
     def next_api_key(self) -> int | None:
         """Return the api key of the next request, or None if it has not arrived."""
-        begin = PREFIX + self._package.head.api_key
-        return int_at(self.peek(begin + 2), begin, begin + 2)
+        place = self._package.request_head.key
+        return None if place is None else place.read(self.peek(PREFIX + place.end)[PREFIX:])
 
     def next_raw(self) -> bytes | None:
         """Return the next frame without parsing it, or None if it is incomplete.
@@ -210,11 +214,30 @@ class ServerConnection(_Connection[RequestReceived | InvalidRequest]):
                 f"{type(response).__name__} does not answer "
                 f"{self._package.requests[key].name} (correlation id {correlation_id})"
             )
-        header = self._package.get("ResponseHeader")(correlation_id=correlation_id)
-        header_version = self._package.header_versions(key, version).response
+        package = self._package
+        header_version = package.header_versions(key, version).response
+        header = package.response_header(
+            header_version, package.response_key(key), version, correlation_id
+        )
         frame = message_frame(header, header_version, response, version)
         self._waiting.popleft()
         return frame
+
+    def send_push(self, push: Any, version: int) -> bytes:
+        """Return the frame of a message that no request asked for, length prefix included.
+
+        Raises:
+            LocalProtocolError: the object is not a push of the protocol.
+            UnsupportedVersionError: the message does not have this version.
+            EncodeError: the layout cannot represent a value.
+        """
+        package = self._package
+        key: int = getattr(type(push), "api_key", -1)
+        if key not in package.pushes or not isinstance(push, package.push_class(key)):
+            raise LocalProtocolError(f"{type(push).__name__} is not a push of {package.name}")
+        header_version = package.push_header_version(key, version)
+        header = package.response_header(header_version, key, version, 0)
+        return message_frame(header, header_version, push, version)
 
     def skip_response(self, request: RequestReceived | InvalidRequest) -> None:
         """Declare that a request gets no response, at any time and in any order.
@@ -237,7 +260,7 @@ class ServerConnection(_Connection[RequestReceived | InvalidRequest]):
         return f"correlation id {request.correlation_id} does not wait for a response"
 
 
-class ClientConnection(_Connection[ResponseReceived]):
+class ClientConnection(_Connection["ResponseReceived | PushReceived"]):
     """The client's side of a connection: it sends requests and receives responses.
 
     Args:
@@ -280,12 +303,10 @@ class ClientConnection(_Connection[ResponseReceived]):
                 f"{type(request).__name__} is not a request of {self._package.name}"
             )
         correlation_id = self._next_id
-        header = self._package.get("RequestHeader")(
-            request_api_key=key, request_api_version=version, correlation_id=correlation_id
-        )
-        if hasattr(header, "client_id"):
-            header.client_id = self.client_id
         header_version = self._package.header_versions(key, version).request
+        header = self._package.request_header(header_version, key, version, correlation_id)
+        if "client_id" in header._fields:
+            header.client_id = self.client_id
         frame = message_frame(header, header_version, request, version)
         self._next_id = (correlation_id + 1) & 0x7FFFFFFF
         if expect_response and cls.response_class is not None:
@@ -297,11 +318,12 @@ class ClientConnection(_Connection[ResponseReceived]):
         """The requests that wait for a response, oldest first."""
         return tuple(self._waiting)
 
-    def next_event(self) -> ResponseReceived | ConnectionClosed | None:
+    def next_event(self) -> ResponseReceived | PushReceived | ConnectionClosed | None:
         """Return the next event, or None if more bytes are needed.
 
         Raises:
             ResponseError: the response is invalid. The connection can still be used.
+            PushError: a message that the server sent by itself is invalid. The connection can still be used.
             CorrelationError: the response does not belong to the oldest request. The connection must be closed.
             FrameError: the length of a frame is negative or exceeds the limit. The connection must be closed.
         """
@@ -310,6 +332,8 @@ class ClientConnection(_Connection[ResponseReceived]):
         frame = self.next_frame()
         if frame is None:
             return self._closed(len(self._waiting))
+        if self._package.is_push(frame):
+            return self._push(frame)
         sent = self._match(frame)
         try:
             header, response, version = read_response(
@@ -319,14 +343,31 @@ class ClientConnection(_Connection[ResponseReceived]):
             raise ResponseError(error, sent=sent, frame=frame) from error
         return ResponseReceived(sent, header, response, version, frame)
 
+    def _push(self, frame: bytes) -> PushReceived:
+        try:
+            header, push = self._package.parse_push(frame)
+        except (DecodeError, UnsupportedVersionError) as error:
+            raise PushError(error, frame=frame) from error
+        version = self._package.response_head.version
+        assert version is not None  # `krammar check` requires it
+        return PushReceived(header, push, push.api_key, getattr(header, version.name), frame)
+
     def _match(self, frame: bytes) -> SentRequest:
         """Remove and return the waiting request of a response."""
         expected = self._waiting[0].correlation_id if self._waiting else None
-        begin = self._package.head.response_correlation_id
-        got = int_at(frame, begin, begin + 4)
-        if got is not None and got == expected:
+        head = self._package.response_head
+        got = None if head.correlation_id is None else head.correlation_id.read(frame)
+        key = None if head.key is None else head.key.read(frame)
+        wanted = (
+            None
+            if key is None or not self._waiting
+            else self._package.response_key(self._waiting[0].api_key)
+        )
+        if got is not None and got == expected and key == wanted:
             return self._waiting.popleft()
-        if got is None:
+        if got is not None and got == expected:
+            message = f"a response to correlation id {got} with key {key}, which must be {wanted}"
+        elif got is None:
             message = f"a response of {len(frame)} bytes is too short for a correlation id"
         elif expected is None:
             message = f"a response to correlation id {got}, but no request is waiting"

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 from krammar.wire.errors import DecodeError, UnsupportedVersionError
 from krammar.wire.limits import MAX_ZERO_WIDTH
 from krammar.wire.primitives import (
+    read_uvarint,
+    read_uvarlong,
+)
     LENGTH_SIZES,
     Malformed,
     uvarint,
@@ -73,6 +76,14 @@ def _exceeds(steps: tuple[Step, ...], data: bytes, pos: int, limit: int) -> bool
     return False
 
 
+_VARINTS = {
+    "varint": varint,
+    "varlong": varlong,
+    "uvarint": read_uvarint,
+    "uvarlong": read_uvarlong,
+}
+
+
 @lru_cache(maxsize=1024)
 def steps_of(message: Any, version: int, empty: bool = False) -> tuple[Step, ...]:
     """Return the steps over a message. Those of a flexible version end with its tagged fields.
@@ -108,11 +119,13 @@ def _step(kind: Any, empty: bool) -> Step:
         case Scalar():
             return FIXED, kind.width
         case VarInteger():
-            return VARINT, varint if kind.name == "varint" else varlong
+            return VARINT, _VARINTS[kind.name]
         case Text(prefix="uvarint"):
             return COMPACT_TEXT, None
         case Text(prefix="varint"):
-            return VARINT_TEXT, None
+            return VARINT_TEXT, varint
+        case Text(prefix="unsigned"):
+            return VARINT_TEXT, read_uvarint
         case Text():
             return TEXT, LENGTH_SIZES[kind.prefix]
         case Array(element=element):
@@ -172,6 +185,8 @@ def _walk(
                     count -= 1
                 elif prefix == "varint":
                     count, pos = varint(data, pos)
+                elif prefix == "unsigned":
+                    count, pos = read_uvarint(data, pos)
                 else:
                     size = LENGTH_SIZES[prefix]
                     count = int.from_bytes(data[pos : pos + size], "big", signed=True)
@@ -201,7 +216,7 @@ def _walk(
             elif kind == VARINT:
                 _, pos = what(data, pos)
             elif kind == VARINT_TEXT:
-                size, pos = varint(data, pos)
+                size, pos = what(data, pos)
                 pos += max(size, 0)
             elif kind == NUMBER:
                 size, signed, name = what
@@ -214,6 +229,10 @@ def _walk(
                 pos += lengths[name] - minus
             else:
                 versioned, empty = what
+                if versioned.nullable:
+                    pos += 1
+                    if data[pos - 1] != 1:
+                        continue
                 version = int.from_bytes(data[pos : pos + 2], "big", signed=True)
                 cls = versioned.cls
                 inner = steps_of(cls, cls._known_version(version), empty)

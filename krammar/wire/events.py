@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from krammar.wire.errors import DecodeError, UnsupportedVersionError, WireError
+from krammar.wire.heads import REQUEST_HEAD, Head
 from krammar.wire.kafka import API_VERSIONS, has_api_versions
 from krammar.wire.package import Package
 
@@ -48,6 +49,18 @@ class ResponseError(DecodeError):
         self.frame = frame
 
 
+class PushError(DecodeError):
+    """A message that the server has sent by itself is invalid.
+
+    ``frame`` are its bytes without the length prefix. The connection can still be used.
+    """
+
+    def __init__(self, cause: DecodeError | UnsupportedVersionError, *, frame: bytes) -> None:
+        path, offset = (cause.path, cause.offset) if isinstance(cause, DecodeError) else ("", 0)
+        super().__init__(str(cause), path=path, offset=offset)
+        self.frame = frame
+
+
 @dataclass(slots=True, eq=False)
 class RequestReceived:
     """A request has been received. ``frame`` are its bytes without the length prefix."""
@@ -60,10 +73,13 @@ class RequestReceived:
     frame: bytes
 
     @classmethod
-    def of(cls, header: Any, request: Any, frame: bytes) -> Self:
-        """Return the event for a parsed frame."""
-        key, version = header.request_api_key, header.request_api_version
-        return cls(header, request, key, version, header.correlation_id, frame)
+    def of(cls, header: Any, request: Any, frame: bytes, head: Head = REQUEST_HEAD) -> Self:
+        """Return the event for a parsed frame. ``head`` are the places of the protocol's header."""
+        if head is REQUEST_HEAD:
+            key, version = header.request_api_key, header.request_api_version
+            return cls(header, request, key, version, header.correlation_id, frame)
+        numbers = (0 if place is None else getattr(header, place.name) for place in head)
+        return cls(header, request, *numbers, frame)
 
 
 @dataclass(slots=True, eq=False)
@@ -89,10 +105,9 @@ class InvalidRequest:
         cls, error: DecodeError | UnsupportedVersionError, frame: bytes, package: Package
     ) -> Self:
         """Return the event for a frame that could not be parsed."""
-        key_at, version_at, number_at, _ = package.head
-        key = int_at(frame, key_at, key_at + 2)
-        version = int_at(frame, version_at, version_at + 2)
-        number = int_at(frame, number_at, number_at + 4)
+        key, version, number = (
+            None if place is None else place.read(frame) for place in package.request_head
+        )
         wants_versions = (
             isinstance(error, UnsupportedVersionError)
             and key == API_VERSIONS
@@ -128,6 +143,17 @@ class ResponseReceived:
 
 
 @dataclass(slots=True, eq=False)
+class PushReceived:
+    """The server has sent a message by itself. ``frame`` are its bytes without the length prefix."""
+
+    header: Any
+    push: Any
+    api_key: int
+    version: int
+    frame: bytes
+
+
+@dataclass(slots=True, eq=False)
 class ConnectionClosed:
     """The peer has closed the connection.
 
@@ -143,8 +169,3 @@ class ConnectionClosed:
     def clean(self) -> bool:
         """Whether the last frame was complete."""
         return self.received == 0
-
-
-def int_at(data: bytes, begin: int, end: int) -> int | None:
-    """Return the integer in some bytes, or None if the data are too short."""
-    return int.from_bytes(data[begin:end], "big", signed=True) if len(data) >= end else None

@@ -315,6 +315,14 @@ class Request(Codec):
     response_class: ClassVar[Any] = None
 
 
+class Push(Codec):
+    """The base class of messages that a server sends by itself."""
+
+    __slots__ = ()
+
+    api_key: ClassVar[int] = -1
+
+
 class Response(Codec):
     """The base class of responses.
 

@@ -16,10 +16,14 @@ from krammar.wire.errors import (
     UnknownApiKeyError,
     UnsupportedVersionError,
 )
+from krammar.wire.heads import REQUEST_HEAD, RESPONSE_HEAD, Head, head
 from krammar.wire.limits import MAX_ZERO_WIDTH
 
 # Pairs of a first version and the header version from it on.
 _Pairs = tuple[tuple[int, int], ...]
+
+# The places in Kafka's headers.
+_kafkas_key_and_version = Struct(">hh").unpack_from
 
 
 class ParsedRequest(NamedTuple):
@@ -27,6 +31,13 @@ class ParsedRequest(NamedTuple):
 
     header: Any
     request: Any
+
+
+class ParsedPush(NamedTuple):
+    """A parsed frame with a message that the server sent by itself."""
+
+    header: Any
+    push: Any
 
 
 class ParsedResponse(NamedTuple):
@@ -67,6 +78,16 @@ class RequestInfo(NamedTuple):
         return self.name.removesuffix("Request")
 
 
+class PushInfo(NamedTuple):
+    """A message that servers send by themselves. The fields are as for ``RequestInfo``."""
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    flexible_from: int | None
+
+
 def _header_pairs(low: int, flexible_from: int | None) -> tuple[_Pairs, ...]:
     """Return the usual header versions of requests and responses: 1 and 0, and 2 and 1 when flexible (KIP-482)."""
     if flexible_from is None:
@@ -75,21 +96,15 @@ def _header_pairs(low: int, flexible_from: int | None) -> tuple[_Pairs, ...]:
     return ((low, 1), (start, 2)), ((low, 0), (start, 1))
 
 
-class FrameHead(NamedTuple):
-    """Where frames have their api key, version and correlation id: offsets in bytes, without the length prefix."""
-
-    api_key: int = 0
-    version: int = 2
-    correlation_id: int = 4
-    response_correlation_id: int = 0
-
-
 class Package:
     """The contents of a generated package.
 
     ``modules`` maps each module to the names that it defines. ``requests`` has for each api key the names of the
     request's and the response's class, first, last and first flexible version, routing, and unusual header versions.
-    ``head`` are the offsets of ``FrameHead``, if headers differ from Kafka's.
+    ``pushes`` has for each key of a message that the server sends by itself the name of its class, first, last and first
+    flexible version, and header versions. ``response_keys`` are the keys in headers of responses that differ from those
+    of the requests. ``heads`` are the places of key, version and correlation id in the headers of requests and of
+    responses, if they are not those of Kafka.
     """
 
     def __init__(
@@ -98,13 +113,11 @@ class Package:
         *,
         modules: Mapping[str, tuple[str, ...]],
         requests: Mapping[int, tuple[Any, ...]],
-        head: tuple[int, ...] = (),
+        pushes: Mapping[int, tuple[Any, ...]] | None = None,
+        response_keys: Mapping[int, int] | None = None,
+        heads: tuple[Any, Any] | None = None,
     ) -> None:
         self.name = name
-        self.head = FrameHead(*head)
-        first, second = sorted(self.head[:2])
-        self._first_two = Struct(f">{first}xh{second - first - 2}xh")
-        self._version_first = self.head.version < self.head.api_key
         self.requests: dict[int, RequestInfo] = {}
         self.responses: dict[int, str | None] = {}
         self._headers: dict[int, tuple[_Pairs, ...]] = {}
@@ -112,6 +125,13 @@ class Package:
             self.requests[key] = RequestInfo(key, request, low, high, flexible, routing)
             self.responses[key] = response
             self._headers[key] = tuple(headers) or _header_pairs(low, flexible)
+        self.pushes = {key: PushInfo(key, *facts[:4]) for key, facts in (pushes or {}).items()}
+        self._push_headers = {key: facts[4] for key, facts in (pushes or {}).items()}
+        self._response_keys = response_keys or {}
+        self.request_head, self.response_head = REQUEST_HEAD, RESPONSE_HEAD
+        if heads is not None:
+            self.request_head, self.response_head = head(*heads[0]), head(*heads[1])
+        self.has_kafkas_heads = heads is None
         self._module_of = {
             defined: module for module, inside in modules.items() for defined in inside
         }
@@ -124,6 +144,11 @@ class Package:
                 from krammar.wire.native import activate
 
                 activate(name, folder)
+
+    @property
+    def is_kafka_like(self) -> bool:
+        """Whether frames have Kafka's headers, each request has a response, and the server sends nothing else."""
+        return self.has_kafkas_heads and not self.pushes and None not in self.responses.values()
 
     def get(self, name: str) -> Any:
         """Import the module that defines ``name``, as the package's ``__getattr__``."""
@@ -207,23 +232,14 @@ class Package:
             DecodeError: the body is invalid. It contains the path, the offset in the frame, and the header.
         """
         data = frame if isinstance(frame, bytes) else bytes(memoryview(frame))
-        if len(data) < self._first_two.size:
-            at = self.head.api_key
-            guess = None
-            if len(data) >= at + 2:
-                guess = int.from_bytes(data[at : at + 2], "big", signed=True)
-            raise HeaderError(
-                f"request header: needs {self._first_two.size} bytes for api key and version, {len(data)} there"
-                + ("" if guess is None else f" (best guess of the api key: {guess})"),
-                api_key=guess,
-                offset=0,
-            )
-        key, version = self._first_two.unpack_from(data)
-        if self._version_first:
-            key, version = version, key
+        if self.has_kafkas_heads and len(data) >= 4:
+            key, version = _kafkas_key_and_version(data)
+        else:
+            key, version = self._key_and_version(data)
         info = self.requests.get(key)
         if info is None:
-            raise self._unknown(key, self._try_header(data, ((0, 1),), version))
+            headers: _Pairs = ((0, 1),) if self.has_kafkas_heads else ()
+            raise self._unknown(key, self._try_header(data, headers, version))
         _, name, low, high, _, _ = info
         headers, _ = self._headers[key]
         if not low <= version <= high:
@@ -280,7 +296,103 @@ class Package:
             raise DecodeError(f"requests of api key {api_key} have no response")
         return ParsedResponse(header, _body(cls, data, pos, version, header, copy=copy))
 
+    def parse_push(self, frame: bytes | bytearray | memoryview, *, copy: bool = True) -> ParsedPush:
+        """Parse a frame of a server, without its length prefix, that ``is_push`` tells from a response.
+
+        Raises:
+            UnknownApiKeyError: no push has this key.
+            UnsupportedVersionError: the push does not have this version.
+            DecodeError: the frame is invalid.
+        """
+        data = frame if isinstance(frame, bytes) else bytes(memoryview(frame))
+        key, version = (
+            None if place is None else place.read(data) for place in self.response_head[:2]
+        )
+        if key is None or version is None:
+            raise DecodeError(f"a frame of {len(data)} bytes is too short for the header of a push")
+        if key not in self.pushes:
+            raise self._unknown(key)
+        _, name, low, high, _ = self.pushes[key]
+        if not low <= version <= high:
+            raise UnsupportedVersionError(name, version, low, high, api_key=key)
+        header_version = self.push_header_version(key, version)
+        header, pos = self.get("ResponseHeader").decode_from(data, 0, header_version)
+        return ParsedPush(header, _body(self.get(name), data, pos, version, header, copy=copy))
+
+    def is_push(self, frame: bytes) -> bool:
+        """Return whether the header of a server's frame has the key of a push."""
+        place = self.response_head.key
+        return bool(self.pushes) and place is not None and place.read(frame) in self.pushes
+
+    def push_header_version(self, key: int, version: int) -> int:
+        """Return the version of the header of a push."""
+        return _pick(self._push_headers[key], version)
+
+    def push_infos(self) -> list[PushInfo]:
+        """Return the messages that servers send by themselves, ordered by key."""
+        return [self.pushes[key] for key in sorted(self.pushes)]
+
+    def push_class(self, key: int) -> Any:
+        """Return the class of a push. Raises UnknownApiKeyError."""
+        if key not in self.pushes:
+            raise self._unknown(key)
+        return self.get(self.pushes[key].name)
+
+    def response_key(self, api_key: int) -> int:
+        """Return the key in the header of the response to a request."""
+        return self._response_keys.get(api_key, api_key)
+
+    def request_header(self, version: int, key: int, api_version: int, correlation_id: int) -> Any:
+        """Return a request header of a version with these values."""
+        if self.has_kafkas_heads:
+            return self.get("RequestHeader")(
+                request_api_key=key,
+                request_api_version=api_version,
+                correlation_id=correlation_id,
+            )
+        return self._header(
+            "RequestHeader", version, self.request_head, key, api_version, correlation_id
+        )
+
+    def response_header(self, version: int, key: int, api_version: int, correlation_id: int) -> Any:
+        """Return a response header of a version with these values."""
+        if self.has_kafkas_heads:
+            return self.get("ResponseHeader")(correlation_id=correlation_id)
+        return self._header(
+            "ResponseHeader", version, self.response_head, key, api_version, correlation_id
+        )
+
+    def _header(self, name: str, version: int, places: Head, *numbers: int) -> Any:
+        cls = self.get(name)
+        values = places.values(*numbers)
+        # Versions of one's own headers can lack the correlation id.
+        present = {item.name for item in cls._layout(version).fields}
+        return cls(**{each: number for each, number in values.items() if each in present})
+
+    def _key_and_version(self, data: bytes) -> tuple[int, int]:
+        """Read the first bytes of a request. Raises HeaderError if they are too short."""
+        places = self.request_head
+        if places.key is None or places.version is None:
+            raise HeaderError(
+                "RequestHeader has no api key and version at the same place in all versions, so "
+                "requests cannot be parsed",
+                api_key=None,
+                offset=0,
+            )
+        guess, version = places.key.read(data), places.version.read(data)
+        if guess is None or version is None:
+            raise HeaderError(
+                f"request header: needs {max(places.key.end, places.version.end)} bytes for api key and "
+                f"version, {len(data)} there"
+                + ("" if guess is None else f" (best guess of the api key: {guess})"),
+                api_key=guess,
+                offset=0,
+            )
+        return guess, version
+
     def _try_header(self, data: bytes, headers: _Pairs, version: int) -> Any:
+        if not headers:
+            return None  # the version of the header depends on the request
         try:
             return self.get("RequestHeader").decode_from(data, 0, _pick(headers, version))[0]
         except DecodeError:

@@ -15,8 +15,10 @@ from typing import Any
 from krammar.wire import layout
 from krammar.wire.documentation import docs_of
 from krammar.wire.layout import DEFAULTS as DEFAULTS
-from krammar.wire.layout import Array, Layout, Nested, Scalar, Text, Type
+from krammar.wire.layout import Array as Array
+from krammar.wire.layout import Layout, Nested, Scalar, Type
 from krammar.wire.layout import Sized as Sized
+from krammar.wire.layout import Text as Text
 from krammar.wire.layout import Versioned as Versioned
 from krammar.wire.primitives import NULL_UUID as NULL_UUID
 

@@ -47,16 +47,27 @@ def trace_message(layout: Layout, data: bytes, offset: int = 0) -> Trace:
 
 
 def trace_frame(
-    package: Package, data: bytes, api_key: int, version: int, *, is_request: bool
+    package: Package,
+    data: bytes,
+    api_key: int,
+    version: int,
+    *,
+    is_request: bool,
+    is_push: bool = False,
 ) -> Trace:
     """Read a frame without its length prefix."""
     trace = Trace()
     try:
-        versions = package.header_versions(api_key, version)
-        if is_request:
+        if is_push:
+            header_version = package.push_header_version(api_key, version)
+            header = package.layout(package.get("ResponseHeader"), header_version)
+            body = package.layout(package.push_class(api_key), version)
+        elif is_request:
+            versions = package.header_versions(api_key, version)
             header = package.layout(package.get("RequestHeader"), versions.request)
             body = package.layout(package.request_class(api_key), version)
         else:
+            versions = package.header_versions(api_key, version)
             header = package.layout(package.get("ResponseHeader"), versions.response)
             body = package.layout(package.response_class(api_key), version)
     except WireError as error:

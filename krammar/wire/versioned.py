@@ -16,6 +16,8 @@ class VersionedCodec(Codec):
     __slots__ = ()
 
     _version_field: ClassVar[str] = "version"
+    # Whether versions above max_version are decoded like it.
+    _reads_newer: ClassVar[bool] = False
 
     def encode(self, version: int | None = None) -> bytes:
         """Return the bytes, at the version in the version field.
@@ -49,8 +51,14 @@ class VersionedCodec(Codec):
         """Decode ``data``, at the version in its first two bytes.
 
         If ``version`` is given and differs, DecodeError is raised. Otherwise as ``Codec.decode``.
+
+        If the definition says so, a newer version is decoded like the last one. The result has the last version, and
+        the bytes after its fields are ignored.
         """
-        return super().decode(data, cls._peek_version(data, 0, version), copy)
+        found = cls._peek_version(data, 0, version)
+        if cls._reads_newer and found > cls.max_version:
+            return cls._decode_newer(data, 0, copy)
+        return super().decode(data, found, copy)
 
     @classmethod
     def decode_from(
@@ -60,8 +68,20 @@ class VersionedCodec(Codec):
         version: int | None = None,
         copy: bool = True,
     ) -> tuple[V, int]:
-        """Decode one message at ``offset``, in bytes. Returns it and the offset after it."""
-        return super().decode_from(data, offset, cls._peek_version(data, offset, version), copy)
+        """Decode one message at ``offset``, in bytes. Returns it and the offset after it.
+
+        Where a message in a newer version ends is unknown, so all bytes belong to it.
+        """
+        found = cls._peek_version(data, offset, version)
+        if cls._reads_newer and found > cls.max_version:
+            return cls._decode_newer(data, offset, copy), len(data)
+        return super().decode_from(data, offset, found, copy)
+
+    @classmethod
+    def _decode_newer(cls: type[V], data: Buffer, offset: int, copy: bool) -> V:
+        value, _ = super().decode_from(data, offset, cls.max_version, copy)
+        setattr(value, cls._version_field, cls.max_version)
+        return value
 
     @classmethod
     def _peek_version(cls, data: Buffer, offset: int, expected: int | None) -> int:

@@ -33,6 +33,10 @@ _OLD = "PingRequest => key 0, max version 1, flexible v1+\n  Text: string\n  Not
 _ANSWER = "\nPingResponse =>\n  Text: string\n"
 _ENUM = "// How it is doing.\nHealth int8 (\n  0: OK\n  1: DEGRADED\n)\n\n"
 # Old and new definitions by code.
+_NEWER = (
+    "Plan => not top level, with version field, max version 3, newer versions read as the newest\n"
+    "  Version: int16\n"
+)
 CHANGES = {
     "B101": (_OLD + _ANSWER + "\nMark => not top level\n  Id: int32\n", _OLD + _ANSWER),
     "B102": (_OLD + _ANSWER, _OLD.replace("key 0", "key 1") + _ANSWER),
@@ -54,6 +58,7 @@ CHANGES = {
         )
         + _ANSWER,
     ),
+    "B110": (_OLD + _ANSWER, _OLD.replace("max version 1", "max version 1, one way", 1)),
     "B106": (_ENUM + _OLD + _ANSWER, _ENUM.replace("int8", "int16") + _OLD + _ANSWER),
     "B201": (_ENUM + _OLD + _ANSWER, _ENUM.replace("  1: DEGRADED\n", "") + _OLD + _ANSWER),
     "B202": (_OLD + _ANSWER, _OLD.replace("Text", "Body") + _ANSWER),
@@ -62,6 +67,7 @@ CHANGES = {
         _OLD.replace("Text: string", "Text: string // v1+, ignorable") + _ANSWER,
         _OLD.replace("Text: string", "Text: string // v1+") + _ANSWER,
     ),
+    "B205": (_NEWER, _NEWER.replace(", newer versions read as the newest", "")),
 }
 
 

@@ -109,13 +109,13 @@ p/a.krm:2:5: warning W901: trailing spaces
 2 |   A:\x20
   |     ^"""),
     Case("E106", "an unknown modifier", "S => not top-level\n  A: int8\n", """\
-p/a.krm:1:6: error E106: unexpected "not": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `frequent`, `key`, `max version`, `min version`, `no encoding`, `not top level` or `with version field`
+p/a.krm:1:6: error E106: unexpected "not": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `frequent`, `header`, `key`, `max version`, `min version`, `newer versions read as the newest`, `no encoding`, `not top level`, `one way`, `push`, `response header`, `response key` or `with version field`
   |
 1 | S => not top-level
   |      ^^^
   = hint: write `S => not top level`"""),
     Case("E106", "a response with a modifier", "ARequest => key 0, max version 0\n\nAResponse => from ARequest\n  A: int8\n", """\
-p/a.krm:3:14: error E106: unexpected "from": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `frequent`, `key`, `max version`, `min version`, `no encoding`, `not top level` or `with version field`
+p/a.krm:3:14: error E106: unexpected "from": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `frequent`, `header`, `key`, `max version`, `min version`, `newer versions read as the newest`, `no encoding`, `not top level`, `one way`, `push`, `response header`, `response key` or `with version field`
   |
 3 | AResponse => from ARequest
   |              ^^^^
@@ -381,7 +381,7 @@ p/a.krm:5:6: error E212: "S.Part" belongs to S, so T cannot contain it
   = hint: define a struct without a message in its name: `Part => not top level, no encoding`"""),
     # versions
     Case("E301", "a negative key", "ARequest => key -1, max version 0\n", """\
-p/a.krm:1:17: error E301: the key -1 is not between 0 and 32767
+p/a.krm:1:17: error E301: the key -1 is not between 0 and 65535
   |
 1 | ARequest => key -1, max version 0
   |                 ^^"""),
@@ -445,19 +445,19 @@ p/a.krm:3:16: error E306: v6+ has no version in common with v3-v5 of the field t
 3 |     B: int8 // v6+
   |                ^^^"""),
     Case("E307", "nullable from beyond the field's end", S + "  A: nullable-v5+[int8] // v1-v4\n", """\
-p/a.krm:2:6: error E307: nullable from v5, but the field exists only in v1-v4
+p/a.krm:2:6: error E307: nullable in v5+, but the field exists only in v1-v4
   |
 2 |   A: nullable-v5+[int8] // v1-v4
   |      ^^^^^^^^^^^^
   = hint: choose a version that the field has"""),
     Case("E307", "nullable from beyond the struct's versions", "ARequest => key 0, max version 2\n  A: nullable-string-v3+\n", """\
-p/a.krm:2:6: error E307: nullable from v3, but the field exists only in v0-v2
+p/a.krm:2:6: error E307: nullable in v3+, but the field exists only in v0-v2
   |
 2 |   A: nullable-string-v3+
   |      ^^^^^^^^^^^^^^^^^^^
   = hint: choose a version that the field has"""),
     Case("E307", "null after the only version", "S => not top level, max version 2\n  A: nullable-string-v1+ // v0-v0\n", """\
-p/a.krm:2:6: error E307: nullable from v1, but the field exists only in v0-v0
+p/a.krm:2:6: error E307: nullable in v1+, but the field exists only in v0-v0
   |
 2 |   A: nullable-string-v1+ // v0-v0
   |      ^^^^^^^^^^^^^^^^^^^
@@ -538,7 +538,7 @@ p/a.krm:2:6: error E401: "varint" is not allowed before `=>`
   |
 2 |   A: varint=>
   |      ^^^^^^
-  = hint: write `=>` or `nullable=>`"""),
+  = hint: write `=>`, `nullable=>` or `nullable-bool=>`"""),
     Case("E401", "a hint where nothing is anonymous", S + "  A: [int8]Hint\n", """\
 p/a.krm:2:12: error E401: a hint is only allowed after an array of anonymous structs
   |
@@ -642,6 +642,18 @@ p/a.krm:2:21: error E404: "A" cannot have an entity, because it is bool
 2 |   A: bool // entity topicName
   |                     ^^^^^^^^^
   = hint: only strings, integers and arrays of them name something"""),
+    Case("E405", "an unsigned length and null", S + "  A: nullable-uvarint-string\n", """\
+p/a.krm:2:6: error E405: an unsigned length has no number for null
+  |
+2 |   A: nullable-uvarint-string
+  |      ^^^^^^^^^^^^^^^^^^^^^^^
+  = hint: a signed length can be -1, which is null: write `nullable-int32-string`, or a bool before it"""),
+    Case("E405", "a form that is null already", S + "  A: nullable-varint-bytes\n", """\
+p/a.krm:2:6: error E405: a `varint-bytes` can always be null
+  |
+2 |   A: nullable-varint-bytes
+  |      ^^^^^^^^^^^^^^^^^^^^^
+  = hint: write `varint-bytes`"""),
     Case("E501", "a version field that is not first", "S => not top level, with version field\n  A: int8\n  Version: int16\n", """\
 p/a.krm:2:3: error E501: the first field is not "Version"
   |
@@ -1007,7 +1019,7 @@ p/a.krm:1:1: warning W501: "PingRequest" has no response
   |
 1 | PingRequest => key 0, max version 32767
   | ^^^^^^^^^^^
-  = hint: define `PingResponse =>` directly after it"""),
+  = hint: define `PingResponse =>` directly after it, or write `one way`"""),
     Case("E509", "a request that is not called one", "Ping => key 0, max version 0\n  A: int8\n", """\
 p/a.krm:1:1: error E509: "Ping" has a key, but its name does not end with "Request"
   |
@@ -1032,12 +1044,30 @@ p/a.krm:5:3: error E510: "CorrelationId" is not at the same place in all version
 5 |   CorrelationId: int32
   |   ^^^^^^^^^^^^^
   = hint: write it before all fields that have no fixed width or are not in all versions"""),
+    Case("E511", "a header that does not exist", P.replace("max version 0", "max version 0, one way, header 3"), """\
+p/a.krm:1:1: error E511: PingRequest has header 3, but RequestHeader has the versions 0 to 2
+  |
+1 | PingRequest => key 0, max version 0, one way, header 3
+  | ^^^^^^^^^^^
+  = hint: define that version of RequestHeader, or choose another one"""),
+    Case("E510", "a push that looks like a response", "Deliver => key 1, max version 0, push\n  A: int8\n", """\
+p/a.krm:1:1: error E510: ResponseHeader has no api key at the same place in all versions, which a push needs
+  |
+1 | Deliver => key 1, max version 0, push
+  | ^^^^^^^
+  = hint: define a ResponseHeader that begins with an integer `Key`"""),
+    Case("E512", "a field that reads newer versions", S + "  A: Plan\n\nPlan => not top level, with version field, max version 1, newer versions read as the newest\n  Version: int16\n", """\
+p/a.krm:2:3: error E512: "A" cannot be Plan, which reads newer versions: where one ends is unknown
+  |
+2 |   A: Plan
+  |   ^
+  = hint: write `bytes`, and encode the struct into it"""),
     Case("W501", "a request without a response", P, """\
 p/a.krm:1:1: warning W501: "PingRequest" has no response
   |
 1 | PingRequest => key 0, max version 0
   | ^^^^^^^^^^^
-  = hint: define `PingResponse =>` directly after it"""),
+  = hint: define `PingResponse =>` directly after it, or write `one way`"""),
 ]
 # fmt: on
 

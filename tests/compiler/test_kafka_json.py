@@ -145,7 +145,7 @@ def test_a_pair(tmp_path: Path) -> None:
     ("field", "reason"),
     [
         ("A: varint", "the type of A is varint"),
-        ("A: varint-string", "the length of A is a varint"),
+        ("A: varint-string", "the type of A is varint-string"),
         ("A: varint[int8]", "the count of A is a varint"),
         ("A: [[int8]]", "A is an array of arrays"),
         ("L: int32\n  A: length-field-minus => L - 4", "A is counted by another field"),

@@ -86,7 +86,7 @@ def _headers(
     if request is None or last[0] is None or last[1] is None:
         return "", ()
     found = header_versions(request, last[0].max_version, last[1].max_version)
-    if struct is request.struct:
+    if struct is request.struct and not request.push:
         return "RequestHeader", found.request
     return "ResponseHeader", found.response
 

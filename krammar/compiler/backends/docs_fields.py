@@ -68,26 +68,24 @@ def _type(type_: ir.Type) -> str:
     match type_:
         case ir.Primitive(name=name) | ir.Varint(name=name):
             return name
-        case ir.Text(kind, nullable, varint):
-            word = f"varint-{kind}" if varint else kind
-            return word if nullable is None or varint else f"nullable-{word}{_from(nullable)}"
-        case ir.Array(element, nullable, varint):
-            before = "varint" if varint else ""
-            if nullable is not None and not varint:
-                before = f"nullable{_from(nullable)}"
-            return f"{before}[{_type(element)}]"
-        case ir.StructType(struct, nullable):
-            return ("nullable " if nullable else "") + (
-                "struct" if struct.anonymous else struct.name
-            )
+        case ir.Text(kind, nullable, length):
+            words = [word for word in (length, kind) if word]
+            if nullable is None or length == "varint":
+                return "-".join(words)
+            return "-".join(["nullable", *words]) + ir.spelled_nulls(nullable)
+        case ir.Array(element, nullable, length):
+            words = [word for word in ("nullable" if nullable else "", length) if word]
+            nulls = ir.spelled_nulls(nullable) if nullable is not None else ""
+            return f"{'-'.join(words)}{nulls}[{_type(element)}]"
+        case ir.StructType(struct, nullable, is_bool):
+            null = "" if not nullable else "nullable-bool" if is_bool else "nullable"
+            if struct.anonymous:
+                return f"{null} struct".lstrip()
+            return f"{null}-{struct.name}".lstrip("-")
         case ir.EnumType(enum):
             return f"{enum.name} ({enum.type.name})"
         case ir.LengthFieldMinus(length_field, minus):
             return f"{length_field} - {minus} bytes"
-
-
-def _from(nullable: ir.VersionRange) -> str:
-    return f"-v{nullable.min}+" if nullable.min else ""
 
 
 def _default(member: ir.Field) -> str:

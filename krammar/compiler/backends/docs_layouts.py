@@ -120,8 +120,8 @@ def _size(wire: WireType) -> str:
         case WireStruct(nullable=nullable):
             width = _width(wire)
             return "1 + fields" if nullable else "fields" if width is None else str(width)
-        case WireVersioned():
-            return "fields"
+        case WireVersioned(nullable=nullable):
+            return "1 + fields" if nullable else "fields"
         case WireSized(length_field, minus):
             return f"{length_field} - {minus}"
 
@@ -187,7 +187,10 @@ def _primitive(wire: WireType) -> str:
         case WireText(prefix=prefix, records=True):
             return f"{_compact(prefix)}RECORDS"
         case WireText(kind, prefix, nullable):
-            return _compact(prefix) + ("NULLABLE_" if nullable else "") + kind.upper()
+            form = _compact(prefix)
+            if prefix is (Prefix.INT32 if kind == "string" else Prefix.INT16):
+                form = f"{prefix.label.upper()}_"
+            return form + ("NULLABLE_" if nullable else "") + kind.upper()
         case WireArray(element):
             return f"{_array(wire)} of {_primitive(element)}"
         case WireVersioned(struct):
@@ -199,8 +202,12 @@ def _primitive(wire: WireType) -> str:
 
 
 def _array(wire: WireArray) -> str:
-    return f"{_compact(wire.prefix)}{'NULLABLE_' if wire.nullable else ''}ARRAY"
+    form = "INT16_" if wire.prefix is Prefix.INT16 else _compact(wire.prefix)
+    return f"{form}{'NULLABLE_' if wire.nullable else ''}ARRAY"
 
 
 def _compact(prefix: Prefix) -> str:
-    return {Prefix.UVARINT: "COMPACT_", Prefix.VARINT: "VARINT_"}.get(prefix, "")
+    return _FORMS.get(prefix, "")
+
+
+_FORMS = {Prefix.UVARINT: "COMPACT_", Prefix.VARINT: "VARINT_", Prefix.UNSIGNED: "UVARINT_"}

@@ -52,9 +52,9 @@ class Source:
 
     @cached_property
     def requests(self) -> dict[str, ir.Request]:
-        """The request that each request or response belongs to, by the message's name."""
+        """The request that each request or response belongs to, or the push, by the message's name."""
         found = {}
-        for request in self.protocol.requests:
+        for request in (*self.protocol.requests, *self.protocol.pushes):
             found[request.struct.name] = request
             if request.response is not None:
                 found[request.response.name] = request

@@ -9,7 +9,7 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from krammar.compiler import ir, names
@@ -38,7 +38,7 @@ from krammar.compiler.backends.python_text import (
     versions_literal,
 )
 from krammar.compiler.backends.templates import Filters, TemplateBackend
-from krammar.compiler.frame_head import KAFKA, frame_head
+from krammar.compiler.header_places import has_kafkas_heads, heads
 from krammar.compiler.header_versions import header_versions
 from krammar.compiler.steps import (
     Branch,
@@ -107,15 +107,10 @@ def shared_context(source: Source) -> dict[str, Any]:
         "modules": dict(sorted(modules.items())),
         "names": sorted((name for inside in modules.values() for name in inside), key=_as_isort),
         "requests": [_request_context(request, protocol) for request in protocol.requests],
+        "pushes": [_push_context(push, protocol) for push in protocol.pushes],
+        "heads": [] if has_kafkas_heads(protocol) else heads(protocol),
         "where": source.modules,
-        "head": _own_head(protocol),
     }
-
-
-def _own_head(protocol: ir.Protocol) -> tuple[int, ...] | None:
-    """The offsets of key, version and correlation ids in frames; None if they are those of Kafka's headers."""
-    head = frame_head(protocol) if protocol.requests else None
-    return None if head in (None, KAFKA) else astuple(head)
 
 
 def _as_isort(name: str) -> list[Any]:
@@ -123,6 +118,11 @@ def _as_isort(name: str) -> list[Any]:
     parts = re.split(r"(\d+)", name)
     constant = len(name) > 1 and name.isupper()
     return [not constant, *(int(part) if part.isdigit() else part for part in parts)]
+
+
+def _push_context(push: ir.Request, protocol: ir.Protocol) -> dict[str, Any]:
+    found = _request_context(push, protocol)
+    return {**found, "pairs": found["headers"].response}
 
 
 def _request_context(request: ir.Request, protocol: ir.Protocol) -> dict[str, Any]:
@@ -143,6 +143,7 @@ def _request_context(request: ir.Request, protocol: ir.Protocol) -> dict[str, An
         "own_headers": _own_headers(request, *tops),
         "flexible_from": request.struct.flexible_from,
         "routing": request.routing,
+        "response_key": request.response_key,
     }
 
 

@@ -67,6 +67,8 @@ class StructItem:
                 found.append("_open_ended=True")
             if self.struct.version_field:
                 found.append(f"_version_field={quoted(self.struct.version_field)}")
+            if self.struct.reads_newer:
+                found.append("_reads_newer=True")
         if self.lengths:
             pairs = (
                 f"{quoted(name)}: ({quoted(counted)}, {plus})"
@@ -164,6 +166,8 @@ def _item(struct: ir.Struct, by_struct: dict[str, ir.Request]) -> StructItem:
         base = "VersionedCodec" if struct.version_field else "Codec"
         return StructItem(struct, base, table)
     base = "Request" if request.struct is struct else "Response"
+    if request.push:
+        base = "Push"
     return StructItem(struct, base, table, request, throttle)
 
 
@@ -209,6 +213,11 @@ def struct_doc(item: StructItem) -> str:
             facts.append(f"flexible v{struct.flexible_from}+")
         if facts != ["v0+"]:
             lines = [f"{lines[0]} ({', '.join(facts)})"]
+    if struct.reads_newer:
+        lines += [
+            "",
+            f"Newer versions are decoded as v{struct.max_version}, without the bytes after its fields.",
+        ]
     for name, (counted, plus) in item.lengths.items():
         size = f"len({counted}) + {plus}" if plus else f"len({counted})"
         lines += [

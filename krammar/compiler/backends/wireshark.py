@@ -17,6 +17,7 @@ from krammar.compiler import ir, names
 from krammar.compiler.backends.interface import Source
 from krammar.compiler.backends.templates import Filters, TemplateBackend
 from krammar.compiler.front.source import SHIPPED, Folder, SourceError, compile_folder
+from krammar.compiler.header_places import has_kafkas_heads, heads
 from krammar.compiler.header_versions import header_versions
 from krammar.compiler.layout_table import LayoutTable, layout_table
 from krammar.compiler.steps import (
@@ -150,7 +151,7 @@ class _Tables:
                 value = self._item(path, "", of, _type(kind))
             case WireSized():
                 value = self._item(path, "", of, "BYTES")
-        if not isinstance(wire, WireVersioned) and getattr(wire, "nullable", False):
+        if getattr(wire, "nullable", False):
             null = self._item(path, "is_null", of, "BOOLEAN")
         return FieldStep(wire, value, count, null, inner, struct, table)
 
@@ -254,6 +255,12 @@ class WiresharkBackend(TemplateBackend):
             "ports": self.ports,
             "tables": tables,
             "requests": [(request, header_versions(request, *last)) for request in requests],
+            "pushes": [
+                (push, header_versions(push, *last))
+                for push in (source.protocol.pushes if requests else ())
+            ],
+            "heads": heads(source.protocol),
+            "has_kafkas_heads": has_kafkas_heads(source.protocol),
         }
 
 

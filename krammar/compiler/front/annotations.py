@@ -136,7 +136,7 @@ def check_nullable(
     if exists.intersect(nullable) is None:
         report.error(
             "E307",
-            f"nullable from v{nullable.min}, but the field exists only in {exists}",
+            f"nullable in {nullable}, but the field exists only in {exists}",
             type_word(node) or node.name,
             "choose a version that the field has",
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 
 from krammar.compiler import ir
-from krammar.compiler.frame_head import REQUEST_FIELDS, RESPONSE_FIELDS, offset
 from krammar.compiler.front.lines import MAX_DEPTH
+from krammar.compiler.front.message_checks import check_messages
 from krammar.compiler.layout_table import own_changes
 from krammar.util.diagnostics import Diagnostics, Fix, Position
 
@@ -21,6 +21,7 @@ _MAX_REPEATS = 10
 
 def check(protocol: ir.Protocol, diagnostics: Diagnostics) -> None:
     """Check a resolved protocol: tags, flexibility, length fields, and the size of the generated code."""
+    check_messages(protocol, diagnostics)
     flexible = _ever_flexible(protocol)
     sizes = _Sizes()
     depths: dict[str, int] = {}
@@ -29,55 +30,11 @@ def check(protocol: ir.Protocol, diagnostics: Diagnostics) -> None:
             for inside in ir.walk(struct):
                 _check_tags(inside, inside.name in flexible, diagnostics)
                 _check_length_fields(inside, diagnostics)
+                _check_newer(inside, diagnostics)
             _check_depth(struct, depths, diagnostics)
             if struct.encoding:
                 sizes.check(struct, diagnostics)
     sizes.report(diagnostics)
-    if protocol.requests:
-        _check_headers(protocol, diagnostics)
-
-
-def _check_headers(protocol: ir.Protocol, diagnostics: Diagnostics) -> None:
-    """Check that both headers exist, and have the fields that frames are recognised by, at one place each."""
-    known = {struct.name: struct for file in protocol.files for struct in file.structs}
-    for name, other, fields in (
-        ("RequestHeader", "ResponseHeader", REQUEST_FIELDS),
-        ("ResponseHeader", "RequestHeader", RESPONSE_FIELDS),
-    ):
-        header = known.get(name)
-        needed = ", ".join(f"`{field}: {type_}`" for field, type_ in fields.items())
-        if header is None:
-            diagnostics.add(
-                "E510",
-                f"the protocol defines {other}, but no {name}",
-                known[other].position,
-                f"define `{name} => not top level` with {needed}, or neither header to get Kafka's",
-            )
-            continue
-        if not header.encoding:
-            diagnostics.add(
-                "E510",
-                f"{name} cannot be encoded alone",
-                header.position,
-                "remove `no encoding`",
-            )
-            continue
-        for field, type_ in fields.items():
-            member = next((each for each in header.fields if each.name == field), None)
-            if member is None or member.type != ir.PRIMITIVES[type_] or member.tag is not None:
-                diagnostics.add(
-                    "E510",
-                    f"{name} needs a field `{field}: {type_}`",
-                    header.position if member is None else member.position,
-                    f"a {name} needs {needed}, and can have other fields",
-                )
-            elif offset(header, field) is None:
-                diagnostics.add(
-                    "E510",
-                    f'"{field}" is not at the same place in all versions of {name}',
-                    member.position,
-                    "write it before all fields that have no fixed width or are not in all versions",
-                )
 
 
 class _Sizes:
@@ -285,6 +242,19 @@ def _check_reserved_tags(
                 "remove one of the two",
             )
     return places
+
+
+def _check_newer(struct: ir.Struct, diagnostics: Diagnostics) -> None:
+    """Report fields whose struct reads newer versions: what follows them could not be found."""
+    for field in struct.fields:
+        inner = ir.struct_of(field.type)
+        if inner is not None and inner.reads_newer:
+            diagnostics.add(
+                "E512",
+                f'"{field.name}" cannot be {inner.name}, which reads newer versions: where one ends is unknown',
+                field.position,
+                "write `bytes`, and encode the struct into it",
+            )
 
 
 def _check_length_fields(struct: ir.Struct, diagnostics: Diagnostics) -> None:

@@ -27,10 +27,12 @@ RULES = {
     "B107": "tag-released",
     "B108": "tag-reused",
     "B109": "tag-versions-changed",
+    "B110": "response-changed",
     "B201": "name-missing",
     "B202": "name-changed",
     "B203": "default-changed",
     "B204": "ignorable-removed",
+    "B205": "newer-versions-refused",
 }
 
 CODES = {
@@ -70,6 +72,7 @@ CODES = {
     "E402": "The number or default does not fit the type.",
     "E403": "An enum cannot have this type.",
     "E404": "A field of this type cannot have an entity.",
+    "E405": "This form cannot be null, or is null already.",
     "E501": "The first field is not the version field that the header requires.",
     "E502": "The modifiers of the header cannot be combined.",
     "E503": "The response does not directly follow its request.",
@@ -80,6 +83,8 @@ CODES = {
     "E508": "The generated code would be too large.",
     "E509": "The struct has a key, but its name does not end with `Request`.",
     "E510": "A header lacks a field that frames are recognised by, or has it at several places.",
+    "E511": "A message has a version of the header that does not exist.",
+    "E512": "A struct that reads newer versions cannot be a field, because its end would be unknown.",
     "E601": "The line does not match the notation.",
     "E602": "A field has no type, or a type has no field.",
     "E603": "The text does not contain the API key of a request, or contains several.",
@@ -113,8 +118,10 @@ CODES = {
     "B107": "A tag is neither used nor reserved any more, so another field could get it.",
     "B108": "Another field has a tag that a field had before, so peers read a wrong value.",
     "B109": "A tagged field begins or ends in another version.",
+    "B110": "A message has a response, or has none, or is sent by another side than before.",
     "B201": "An enum, a member or a tagged field is missing.",
     "B202": "A field, class or member has another name.",
     "B203": "A default differs.",
     "B204": "A field is no longer ignorable, so encoding versions without it refuses its values.",
+    "B205": "A struct no longer reads newer versions, so decoding refuses them.",
 }

@@ -105,7 +105,14 @@ class Declarations:
             return
         wanted = node.name.text.removesuffix("Response") + "Request"
         if before is not None and before.node.name.text == wanted:
-            if before.key is not None:
+            if before.one_way:
+                self.report.error(
+                    "E503",
+                    f'"{wanted}" is `one way`, so it has no response',
+                    node.name,
+                    "remove `one way`, or add `not top level` here if it is not the response",
+                )
+            elif before.key is not None:
                 header.request = before
                 header.min_version, header.max_version = before.min_version, before.max_version
                 header.flexible_from = before.flexible_from
@@ -144,9 +151,16 @@ class Declarations:
             if not header.node.modifiers and header.request is None
         ]
         for header in self.headers.values():
-            if header.key is None or id(header) in answered:
-                continue
             name = header.node.name
+            if header.push and name.text.endswith(("Request", "Response")):
+                self.report.error(
+                    "E509",
+                    f'"{name.text}" is a push, but its name is that of a request or a response',
+                    name,
+                    "rename it, such as to `Deliver`, or remove `push`",
+                )
+            if header.key is None or header.push or id(header) in answered:
+                continue
             wanted = name.text.removesuffix("Request") + "Response"
             if not name.text.endswith("Request"):
                 self.report.error(
@@ -173,23 +187,24 @@ class Declarations:
                     f'did you mean "{wanted}"? If it is not a response, add `not top level`',
                     wanted,
                 )
-            else:
+            elif not header.one_way:
                 self.report.error(
                     "W501",
                     f'"{name.text}" has no response',
                     name,
-                    f"define `{wanted} =>` directly after it",
+                    f"define `{wanted} =>` directly after it, or write `one way`",
                 )
 
     def _check_keys(self) -> None:
-        keys: dict[int, Header] = {}
+        # The client sends requests, and the server responses and pushes, so their keys can be equal.
+        keys: dict[tuple[bool, int], Header] = {}
         constants: dict[str, Word] = {}
         for header in self.headers.values():
             if header.key is None:
                 continue
             name = header.node.name
             constant = names.constant_name(name.text.removesuffix("Request") or name.text)
-            same = constants.setdefault(constant, name)
+            same = name if header.push else constants.setdefault(constant, name)
             if same is not name:
                 self.report.error(
                     "E202",
@@ -198,7 +213,7 @@ class Declarations:
                     name,
                     "rename one of the requests",
                 )
-            other = keys.setdefault(header.key, header)
+            other = keys.setdefault((header.push, header.key), header)
             if other is not header:
                 where = other.node.name
                 self.report.error(

@@ -10,6 +10,7 @@ from krammar.compiler import ir
 from krammar.compiler.front.reporter import Reporter
 from krammar.compiler.front.syntax import FieldNode, NamedNode, StructNode, Word
 
+NEWER = "newer versions read as the newest"
 _VERSION_HINT = "the first field must be `Version: int16`, without annotations"
 
 
@@ -27,6 +28,12 @@ class Header:
     flexible_from: int | None = None
     routing: str = ""
     frequent: bool = False
+    reads_newer: bool = False
+    one_way: bool = False
+    push: bool = False
+    response_key: int | None = None
+    headers: tuple[tuple[int, int], ...] = ()
+    response_headers: tuple[tuple[int, int], ...] = ()
     request: Header | None = None
 
 
@@ -34,7 +41,7 @@ def read_header(node: StructNode, report: Reporter) -> Header:
     header = Header(node)
     seen: set[str] = set()
     for kind, word in node.modifiers:
-        if kind in seen:
+        if kind in seen and kind not in _REPEATED:
             _report_second(kind, word, header, report)
         seen.add(kind)
         match kind:
@@ -48,11 +55,19 @@ def read_header(node: StructNode, report: Reporter) -> Header:
                 header.routing = word.text
             case "frequent":
                 header.frequent = True
+            case "reads_newer" | "one_way" | "push":
+                setattr(header, kind, True)
+            case "header":
+                header.headers += (_header_from(word, report),)
+            case "response_header":
+                header.response_headers += (_header_from(word, report),)
             case "flexible":
                 header.flexible_from = report.in_range(int(word.text[1:-1]), word, "version")
             case _:
-                value = report.in_range(
-                    int(word.text, 0), word, "key" if kind == "key" else "version"
+                value = (
+                    _key(word, report)
+                    if kind in ("key", "response_key")
+                    else report.in_range(int(word.text, 0), word, "version")
                 )
                 setattr(header, kind, value)
     _check_modifiers(header, seen, report)
@@ -72,11 +87,62 @@ def _report_second(kind: str, word: Word, header: Header, report: Reporter) -> N
         report.error("E502", f"the modifier `{name}` appears twice", word)
 
 
+# Modifiers that can appear several times: `header 1, header 2 v3+`.
+_REPEATED = frozenset({"header", "response_header"})
+_OF_REQUESTS = ("one_way", "push", "response_key", "header", "response_header")
+
+
+def _header_from(word: Word, report: Reporter) -> tuple[int, int]:
+    """Read `3` or `3 v5+`: the first version of the message, and the version of the header from it on."""
+    number, _, first = word.text.partition(" ")
+    version = report.in_range(int(number, 0), word, "version")
+    return (report.in_range(int(first[1:-1]), word, "version") if first else 0, version)
+
+
+def _key(word: Word, report: Reporter) -> int:
+    """Read an api key. The header's field decides whether it may be above 32767."""
+    value = int(word.text, 0)
+    if not 0 <= value <= 65535:
+        report.error("E301", f"the key {value} is not between 0 and 65535", word)
+        return 0
+    return value
+
+
+def _check_requests(header: Header, seen: set[str], report: Reporter) -> None:
+    node = header.node
+    if "key" not in seen:
+        for kind in _OF_REQUESTS:
+            if kind in seen:
+                spelled = kind.replace("_", " ")
+                report.error("E502", f"only a message with a `key` can have `{spelled}`", node.name)
+        return
+    both = [kind for kind in ("one_way", "push") if kind in seen]
+    if len(both) == 2:
+        report.error(
+            "E502",
+            "`one way` and `push` cannot be combined",
+            node.name,
+            "`one way` is a request of the client, and `push` a message of the server",
+        )
+    elif both:
+        for kind in ("response_key", "response_header"):
+            if kind in seen:
+                report.error(
+                    "E502",
+                    f"`{both[0].replace('_', ' ')}` and `{kind.replace('_', ' ')}` cannot be combined",
+                    node.name,
+                    "the message has no response",
+                )
+    if header.push and header.routing:
+        report.error("E502", f"only a request can have `{header.routing}`", node.name)
+
+
 def _check_modifiers(header: Header, seen: set[str], report: Reporter) -> None:
     node = header.node
     first = [kind for kind, _ in node.modifiers]
     if not first:
         return
+    _check_requests(header, seen, report)
     if "not_top_level" in seen and "key" in seen:
         report.error(
             "E502",
@@ -122,6 +188,13 @@ def _check_modifiers(header: Header, seen: set[str], report: Reporter) -> None:
             "a request cannot have `with version field` or `no encoding`",
             node.name,
             "only a struct with `not top level` can have them",
+        )
+    if header.reads_newer and not header.version_field:
+        report.error(
+            "E502",
+            f"`{NEWER}` needs `with version field`",
+            node.name,
+            "only a struct that contains its version can be read without knowing it",
         )
     if header.max_version is not None and header.min_version > header.max_version:
         report.error(

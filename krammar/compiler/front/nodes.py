@@ -79,7 +79,10 @@ def _struct(node: Tree[Token], source: SourceLines) -> StructNode:
     modifiers = []
     for child in node.children[1:-1]:
         assert isinstance(child, Tree)
-        value = _word(child.children[0], source) if child.children else Word("", name.position)
+        words = [_word(part, source) for part in child.children if part is not None]
+        value = words[0] if words else Word("", name.position)
+        if len(words) > 1:
+            value = Word(f"{words[0].text} {words[1].text}", value.position)
         modifiers.append((str(child.data), value))
     return StructNode(
         name,

@@ -70,7 +70,13 @@ def resolve_files(
     _check_module_names(files, diagnostics)
     if all(diagnostic.is_style for diagnostic in diagnostics.found[before:]):
         declarations.check_requests()
-    return ir.Protocol(package, tuple(found), tuple(resolver.requests()))
+    messages = resolver.messages()
+    return ir.Protocol(
+        package,
+        tuple(found),
+        tuple(each for each in messages if not each.push),
+        pushes=tuple(each for each in messages if each.push),
+    )
 
 
 def _check_module_names(files: Sequence[SyntaxFile], diagnostics: Diagnostics) -> None:
@@ -103,8 +109,8 @@ class _Resolver:
         self._structs: dict[str, ir.Struct | None] = {}
         self._resolving: list[str] = []
 
-    def requests(self) -> list[ir.Request]:
-        """Return the requests in the order of their keys, with their responses."""
+    def messages(self) -> list[ir.Request]:
+        """Return the requests with their responses, and the pushes, in the order of their keys."""
         responses = {
             id(header.request): self._structs.get(name) for name, header in self._headers.items()
         }
@@ -112,8 +118,18 @@ class _Resolver:
         for name, header in self._headers.items():
             struct = self._structs.get(name)
             if header.key is not None and struct is not None:
-                response = responses.get(id(header))
-                found.append(ir.Request(struct, header.key, header.routing, response))
+                found.append(
+                    ir.Request(
+                        struct,
+                        header.key,
+                        header.routing,
+                        responses.get(id(header)),
+                        header.push,
+                        header.response_key,
+                        header.headers,
+                        header.response_headers,
+                    )
+                )
         return sorted(found, key=lambda request: request.key)
 
     def struct(self, name: str) -> ir.Struct | None:
@@ -167,6 +183,7 @@ class _Resolver:
             max_version=max_version,
             flexible_from=header.flexible_from,
             frequent=header.frequent,
+            reads_newer=header.reads_newer and max_version is not None,
             reserved_tags=reserved_tags(node, self._report),
         )
         return self._structs.setdefault(name, struct)
@@ -284,14 +301,16 @@ class _Resolver:
                     length_field.position,
                 )
             case AnonymousNode(prefix, arrow):
-                if prefix is not None and prefix.text != "nullable":
+                if prefix is not None and prefix.text not in ("nullable", "nullable-bool"):
                     self._report.error(
                         "E401",
                         f'"{prefix.text}" is not allowed before `=>`',
                         prefix,
-                        "write `=>` or `nullable=>`",
+                        "write `=>`, `nullable=>` or `nullable-bool=>`",
                     )
-                return ir.StructType(self._anonymous(node, arrow, context), prefix is not None)
+                is_bool = prefix is not None and prefix.text == "nullable-bool"
+                struct = self._anonymous(node, arrow, context)
+                return ir.StructType(struct, prefix is not None, is_bool)
             case ArrayNode(prefix, element, hint):
                 return self._array(node, prefix, element, hint, context)
 
@@ -320,7 +339,7 @@ class _Resolver:
         hint: Word | None,
         context: Enclosing,
     ) -> ir.Array | None:
-        nullable, varint = array_prefix(prefix, self._report)
+        read = array_prefix(prefix, self._report)
         anonymous = anonymous_of(element)
         if anonymous is None and hint is not None:
             self._report.error(
@@ -331,4 +350,4 @@ class _Resolver:
             if isinstance(element, ArrayNode)
             else self._type(node, element, context)
         )
-        return None if inner is None else ir.Array(inner, nullable, varint)
+        return None if inner is None else ir.Array(inner, read.nullable, read.length)

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from krammar.util.diagnostics import Position
 
-NULLABLE_FROM = re.compile(r"nullable-(?:(string|bytes)-)?v(\d+)\+")
-
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -123,6 +121,15 @@ class SyntaxFile:
     gutted: frozenset[int] = frozenset()
     uses: tuple[UseNode, ...] = ()
     used: bool = False
+
+
+_BEFORE_NAME = re.compile(r"enum-|nullable-(?:bool-)?(?=[A-Z])")
+
+
+def definition_name(type_: str) -> str:
+    """Return the name of the struct or enum in a type's word: ``nullable-Name`` and ``enum-Name`` contain one."""
+    match = _BEFORE_NAME.match(type_)
+    return type_ if match is None else type_[match.end() :]
 
 
 def anonymous_of(type_: TypeNode) -> AnonymousNode | None:

@@ -49,6 +49,12 @@ _MODIFIERS = (
     "txn coordinator",
     "share coordinator",
     "frequent",
+    "newer versions read as the newest",
+    "one way",
+    "push",
+    "header",
+    "response header",
+    "response key",
 )
 
 

@@ -48,7 +48,7 @@ _MISSING = {
 _EXPLAINED = {name: why for names, why in _MISSING.items() for name in names.split()}
 # Longer texts are no types, and would be nested deeply.
 _LONGEST = 100
-_NO_NULL = "only strings, bytes, arrays and anonymous structs can be null"
+NO_NULL = "only strings, bytes, arrays and structs can be null"
 _NULLABLE = frozenset({"string", "bytes"})
 _SIZES = re.compile(r"\d{1,9}")
 _WORD = re.compile(r"[A-Za-z_][\w.-]*\+?")
@@ -135,7 +135,7 @@ def explain(text: str) -> str:
                 return _EXPLAINED[name]
     match = next((m for p in _NULLS if (m := p.fullmatch(text))), None)
     inner = spelled(match["of"]) if match else None
-    return _NO_NULL if inner and is_type(inner) and _nullable(inner) is None else ""
+    return NO_NULL if inner and is_type(inner) and _nullable(inner) is None else ""
 
 
 def similar_type(text: str, known: Iterable[str]) -> str:

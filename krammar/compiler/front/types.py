@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from krammar.compiler import ir
 from krammar.compiler.front import type_hints
 from krammar.compiler.front.declarations import Declarations
+from krammar.compiler.front.prefixes import (
+    LENGTHS,
+    TEXTS,
+    Prefix,
+    read_array_prefix,
+    read_nullable_struct,
+    read_text,
+)
 from krammar.compiler.front.reporter import Reporter
-from krammar.compiler.front.syntax import NULLABLE_FROM, Word
+from krammar.compiler.front.syntax import Word
 from krammar.util.diagnostics import meant, most_similar
 
-_TEXT_TYPES = {
-    "string": ir.Text("string"),
-    "bytes": ir.Text("bytes"),
-    "nullable-string": ir.Text("string", ir.ALL_VERSIONS),
-    "nullable-bytes": ir.Text("bytes", ir.ALL_VERSIONS),
-    "varint-string": ir.Text("string", ir.ALL_VERSIONS, varint=True),
-    "varint-bytes": ir.Text("bytes", ir.ALL_VERSIONS, varint=True),
-}
+_TEXT_TYPES = (
+    *TEXTS,
+    *(f"nullable-{text}" for text in TEXTS),
+    *(f"{length}-{text}" for length in LENGTHS for text in TEXTS),
+)
 # Fields that are written without a type, and their defaults in milliseconds.
 MILLIS = {"ThrottleMillis": 0, "TimeoutMillis": 15000}
 
@@ -44,16 +50,19 @@ class NamedTypes:
         text = word.text
         if text in MILLIS:
             return ir.PRIMITIVES["int32"]
-        for table in (ir.PRIMITIVES, ir.VARINTS, _TEXT_TYPES):
+        for table in (ir.PRIMITIVES, ir.VARINTS):
             if text in table:
-                return table[text]
-        match = NULLABLE_FROM.fullmatch(text)
-        if match is not None and match[1]:
-            kind = "string" if match[1] == "string" else "bytes"
-            first = self._report.in_range(int(match[2]), word, "version")
-            return ir.Text(kind, ir.VersionRange(first))  # type: ignore[arg-type]
+                return table[text]  # type: ignore[no-any-return]
+        read = read_text(word, self._report)
+        if read is not None:
+            return ir.Text(
+                "string" if read.kind == "string" else "bytes", read.nullable, read.length
+            )
         if text.startswith("enum-"):
             return self._enum_type(word, text.removeprefix("enum-"))
+        presence = read_nullable_struct(text)
+        if presence is not None:
+            return self._nullable_struct(word, owner, *presence)
         if text in self._headers:
             belongs_to, _, short = text.rpartition(".")
             if belongs_to and belongs_to != owner:
@@ -72,15 +81,24 @@ class NamedTypes:
         self._report.error("E204", f'unknown type "{text}"', word, why or meant(near), near)
         return None
 
+    def _nullable_struct(
+        self, word: Word, owner: str, name: str, presence_bool: bool
+    ) -> ir.Type | None:
+        if name in self._enums:
+            self._report.error("E405", "an enum cannot be null", word, type_hints.NO_NULL)
+            return None
+        at = word.position
+        skipped = len(word.text) - len(name)
+        named = Word(name, replace(at, column=at.column + skipped, length=len(name)))
+        found = self.resolve(named, owner)
+        if not isinstance(found, ir.StructType):
+            return None
+        return ir.StructType(found.struct, True, presence_bool)
+
     def _meant_type(self, text: str) -> tuple[str | None, str]:
         """The type that an unknown one may mean, or why there is none."""
         if text in self._enums:
             return f"enum-{text}", ""
-        if text.removeprefix("nullable-") in self._headers:
-            return (
-                None,
-                "only an anonymous struct can be null: write `nullable=>` and its fields below",
-            )
         if why := type_hints.explain(text):
             return None, why
         right = type_hints.spelled(text)
@@ -106,25 +124,21 @@ class NamedTypes:
         return None
 
 
-def array_prefix(prefix: Word | None, report: Reporter) -> tuple[ir.VersionRange | None, bool]:
-    """Return the versions in which an array is nullable, and whether its length is a varint."""
-    nullable: ir.VersionRange | None = None
-    varint = False
-    if prefix is not None:
-        match = NULLABLE_FROM.fullmatch(prefix.text)
-        if prefix.text == "varint":
-            varint = True
-        elif prefix.text == "nullable":
-            nullable = ir.ALL_VERSIONS
-        elif match is not None and not match[1]:
-            nullable = ir.VersionRange(report.in_range(int(match[2]), prefix, "version"))
-        else:
-            near = most_similar(prefix.text, ("nullable", "nullable-v1+", "varint"))
-            report.error(
-                "E401",
-                f'"{prefix.text}" is not allowed before `[`',
-                prefix,
-                meant(near) or "`nullable`, `nullable-vN+` and `varint` are allowed",
-                near or None,
-            )
-    return nullable, varint
+def array_prefix(prefix: Word | None, report: Reporter) -> Prefix:
+    """Return the prefix of an array. Words that are none are reported."""
+    if prefix is None:
+        return Prefix()
+    found = read_array_prefix(prefix, report)
+    if found is not None:
+        return found
+    near = most_similar(prefix.text, ("nullable", "nullable-v1+", *LENGTHS))
+    report.error(
+        "E401",
+        f'"{prefix.text}" is not allowed before `[`',
+        prefix,
+        meant(near)
+        or "`nullable`, `nullable-vN+`, and the forms of a count are allowed: "
+        + ", ".join(f"`{each}`" for each in LENGTHS),
+        near or None,
+    )
+    return Prefix()

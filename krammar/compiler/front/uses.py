@@ -20,6 +20,7 @@ from krammar.compiler.front.syntax import (
     TypeNode,
     UseNode,
     Word,
+    definition_name,
 )
 from krammar.util.diagnostics import Diagnostics, Position, did_you_mean
 
@@ -169,5 +170,5 @@ def _types(fields: Sequence[FieldNode]) -> Iterator[str]:
         while isinstance(type_, ArrayNode):
             type_ = type_.element
         if isinstance(type_, NamedNode):
-            yield type_.word.text.removeprefix("enum-")
+            yield definition_name(type_.word.text)
         yield from _types(item.fields)

@@ -165,6 +165,10 @@ class Merger:
             span[0] if begin == 0 else present[0],
             span[1] if end == len(known) - 1 else known[end + 1] - 1,
         )
+        if any(forms[version].length == "int32" for version in present):
+            # It is only shown in flexible versions, because others have it anyway.
+            for version in present:
+                forms[version].length = forms[version].length or "int32"
         for version in present[:-1]:
             self._same_type(path, forms[version], version, node, present[-1])
         result = SchemaField(
@@ -184,7 +188,8 @@ class Merger:
             about="",
             line=node.position.line,
             struct="",
-            varint=node.varint,
+            length=node.length,
+            presence_bool=node.presence_bool,
             # As in Kafka's schema. Header 0 of requests has no client id.
             ignorable=path == "RequestHeader.client_id",
             depth=node.brackets if node.fields is not None else 1,
@@ -208,7 +213,7 @@ class Merger:
         self, path: str, one: GuideNode, version: int, other: GuideNode, last: int
     ) -> None:
         facts = [
-            (n.type, n.fields is None, n.brackets, n.varint, n.tag, n.records) for n in (one, other)
+            (n.type, n.fields is None, n.brackets, n.length, n.tag, n.records) for n in (one, other)
         ]
         if facts[0] != facts[1]:
             what = "another tag" if facts[0][:4] == facts[1][:4] else "another type"

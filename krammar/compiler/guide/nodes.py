@@ -30,16 +30,17 @@ class Answers:
 class GuideNode:
     """A field of a message-version.
 
-    A struct has ``fields``; any other type is ``type``, and ``sized`` its length field. ``compact`` is None for
-    types that have a single form. ``classic`` is whether the text says that the field is not flexible, and
-    ``null_elements`` whether the elements of an array can be null. ``marked`` is whether TAG_BUFFER ends a struct. ``maybe_array`` is whether the
+    A struct has ``fields``; any other type is ``type``, and ``sized`` its length field. ``length`` is the form of
+    an array's count, if it is the same in all versions. ``compact`` is None for types that have a single form.
+    ``classic`` is whether the text says that the field is not flexible, ``null_elements`` whether the elements of an
+    array can be null, and ``presence_bool`` whether a bool precedes a struct that can be null. ``marked`` is whether TAG_BUFFER ends a struct. ``maybe_array`` is whether the
     text leaves open if the field is an array.
     """
 
     name: str
     position: Position
     brackets: int = 0
-    varint: bool = False
+    length: str = ""
     nullable: bool = False
     tag: int | None = None
     type: str = ""
@@ -50,6 +51,7 @@ class GuideNode:
     maybe_array: bool = False
     classic: bool = False
     null_elements: bool = False
+    presence_bool: bool = False
 
     def walk(self) -> Iterator[GuideNode]:
         """Yield the node and all nodes below it."""
@@ -67,8 +69,9 @@ class GuideNode:
     def shape(self) -> tuple[object, ...]:
         """Return all facts, without positions."""
         inner = None if self.fields is None else tuple(child.shape() for child in self.fields)
-        facts = (self.name, self.brackets, self.varint, self.nullable, self.tag, self.maybe_array)
-        return (*facts, self.type, self.compact, self.marked, self.null_elements, inner)
+        facts = (self.name, self.brackets, self.length, self.nullable, self.tag, self.maybe_array)
+        more = (self.compact, self.marked, self.null_elements, self.presence_bool)
+        return (*facts, self.type, *more, inner)
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from krammar.compiler.front import type_hints
+from krammar.compiler.front.prefixes import LENGTHS
 from krammar.compiler.guide.nodes import GuideNode, camel
 from krammar.util.diagnostics import Diagnostics, Position, did_you_mean, meant
 
@@ -47,15 +48,17 @@ SCALARS = {
 }
 
 _WORD = re.compile(
-    r"(?:(?P<null>nullable|classic(?:-nullable)?)\((?P<struct>\w+)\)"
-    r"|(?P<prefix>nullable|varint|classic(?:-nullable|-varint)?|\?)?(?P<open>\[+|\(+)(?P<array>\w+)(?P<close>\]+|\)+)"
+    r"(?:(?P<null>nullable(?:-bool)?|classic(?:-nullable(?:-bool)?)?)\((?P<struct>\w+)\)"
+    r"|(?P<prefix>(?:(?:classic|nullable|u?varint|int16|int32)-?)+|\?)?(?P<open>\[+|\(+)(?P<array>\w+)(?P<close>\]+|\)+)"
     r"|(?P<plain>\w+))(?:<tag: (?P<tag>\d{1,9})>)?"
 )
 _WORDS = re.compile(r"\S+(?: \d+>|<tag: \d+>)?")
 _BRACES = re.compile(r"\s*(?P<null>\?)?\{(?P<words>.*)\}\s*")
 # As in definitions.
 _MAX_DEPTH = 16
-_TEXT = re.compile(r"(?P<form>COMPACT_|VARINT_)?(?P<null>NULLABLE_)?(?P<kind>STRING|BYTES|RECORDS)")
+_TEXT = re.compile(
+    r"(?P<form>COMPACT_|U?VARINT_|INT16_|INT32_)?(?P<null>NULLABLE_)?(?P<kind>STRING|BYTES|RECORDS)"
+)
 # An array in an array, in guides before Kafka 2.
 _ARRAY = re.compile(r"ARRAY\((\S+)\)")
 _SIZED = re.compile(r"BYTES\[(?P<field>\w+) - (?P<minus>\d{1,9})\]")
@@ -222,8 +225,9 @@ class Parser:
             match["struct"] or match["array"] or match["plain"],
             at,
             brackets=len(opened),
-            varint="varint" in marks,
+            length=next((mark for mark in marks if mark in LENGTHS), ""),
             nullable="nullable" in marks or "?" in marks,
+            presence_bool="bool" in marks,
             classic=classic,
             tag=None if match["tag"] is None else int(match["tag"]),
             # Without braces, square brackets enclose compact arrays too.
@@ -250,6 +254,10 @@ class Parser:
         node.type = "bytes" if node.records else text["kind"].lower()
         if text["form"] == "VARINT_":
             node.type = f"varint-{node.type}"
+            return
+        if text["form"] not in (None, "COMPACT_"):
+            node.type = f"{text['form'].rstrip('_').lower()}-{node.type}"
+            node.nullable = node.nullable or bool(text["null"])
             return
         compact = text["form"] is not None
         if node.compact not in (None, compact):

@@ -115,6 +115,8 @@ class Reader:
         begin = self.pos
         if prefix == "uvarint":
             length = self.unsigned() - 1
+        elif prefix == "unsigned":
+            length = self.unsigned()
         elif prefix == "varint":
             length = self.zigzag(32)
         else:

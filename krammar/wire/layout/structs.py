@@ -18,7 +18,7 @@ from krammar.wire.layout.fields import (
 )
 from krammar.wire.layout.reader import Node, Reader
 from krammar.wire.layout.scalars import Type
-from krammar.wire.layout.types import Array, Sized
+from krammar.wire.layout.types import Array, Sized, Text, null_word, read_presence
 from krammar.wire.layout.writer import Writer, value_text
 
 Buffer = bytes | bytearray | memoryview
@@ -28,8 +28,8 @@ Buffer = bytes | bytearray | memoryview
 class Nested(Type):
     """A struct in place.
 
-    A byte precedes a nullable struct: 1, or an int8 of -1 for null. In a tagged field, null is an unsigned
-    varint of 0.
+    A byte precedes a nullable struct: 1, or an int8 of -1 for null. If ``tagged``, null is 0: in a tagged field, an
+    unsigned varint, or a bool elsewhere.
     """
 
     layout: Layout
@@ -44,18 +44,8 @@ class Nested(Type):
         return 1 if self.nullable else self.layout.min_size
 
     def read(self, reader: Reader) -> dict[str, Any] | None:
-        if self.nullable:
-            begin = reader.pos
-            presence = reader.take(1)[0]
-            null = 0 if self.tagged else 0xFF
-            if presence == null:
-                return None
-            if presence != 1:
-                raise reader.error(
-                    f"presence byte 0x{presence:02x} at offset {begin} is neither 0x{null:02x} (null) "
-                    "nor 0x01",
-                    begin,
-                )
+        if self.nullable and not read_presence(reader, self.tagged):
+            return None
         return self.layout.read_fields(reader)
 
     def write(self, value: Any, writer: Writer) -> None:
@@ -67,7 +57,7 @@ class Nested(Type):
         self.layout.write_fields(value, writer)
 
     def word(self, name: str) -> str:
-        return f"nullable({name})" if self.nullable else name
+        return null_word(name, self.tagged) if self.nullable else name
 
     def defaults(self) -> dict[str, Any]:
         fields = (*self.layout.fields, *self.layout.tags)
@@ -331,13 +321,22 @@ def _lost(layout: Layout, item: Field, value: Any) -> str:
 
 
 def _word(item: Field, layout: Layout) -> str:
-    """Return a field in the line of its struct, with a mark if it is not flexible in a flexible version."""
+    """Return a field in the line of its struct.
+
+    In a flexible version, a mark shows that the field is not flexible, or that only its count is an int32.
+    """
     word, type_ = item.type.word(item.name), item.type
+    if item.tag is not None:
+        # The byte before a nullable struct in a tagged field is always 0 or 1.
+        word = word.replace("nullable-bool(", "nullable(")
     if not layout.flexible:
         return word
     classic = isinstance(type_, Array) and type_.prefix == "int32"
     while isinstance(type_, Array):
         type_ = type_.element
+    compact = isinstance(type_, Text) and type_.prefix == "uvarint"
+    if classic and (compact or (isinstance(type_, Nested) and type_.layout.flexible)):
+        return word.replace("nullable[", "nullable-int32[") if word[0] == "n" else f"int32{word}"
     if not classic and not (isinstance(type_, Nested) and not type_.layout.flexible):
         return word
     if word == item.name:
@@ -353,7 +352,9 @@ def _notation_lines(label: str, layout: Layout, indent: str, tags: str) -> Itera
     yield f"{indent}{label} => {' '.join(words)}".rstrip()
     indent += "  "
     for item in (*layout.fields, *layout.tags):
-        label = item.name if item.tag is None else f"<tag {item.tag}> {item.type.word(item.name)}"
+        label = item.name
+        if item.tag is not None:
+            label = f"<tag {item.tag}> {_word(item, layout)}"
         type_ = item.type
         while isinstance(type_, Array):
             type_ = type_.element

@@ -13,12 +13,22 @@ from krammar.wire.layout.scalars import Type
 from krammar.wire.layout.writer import Writer, value_text
 from krammar.wire.primitives import LENGTH_SIZES, Malformed, as_list
 
+# What precedes a type in the notation of protocol guides, for each form of its length.
+_FORMS = {
+    "int16": "INT16_",
+    "int32": "INT32_",
+    "uvarint": "COMPACT_",
+    "unsigned": "UVARINT_",
+    "varint": "VARINT_",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Text(Type):
     """A string or bytes.
 
-    ``prefix`` is the form of the length in bytes: int16, int32, uvarint (length plus one) or varint (zig-zag).
+    ``prefix`` is the form of the length in bytes: int16, int32, uvarint (length plus one), unsigned (a varint of the
+    length) or varint (zig-zag).
     ``records`` is whether the bytes contain record batches.
     """
 
@@ -31,7 +41,8 @@ class Text(Type):
         if self.records:
             return "COMPACT_RECORDS" if self.prefix == "uvarint" else "RECORDS"
         name = f"{'NULLABLE_' if self.nullable else ''}{self.kind.upper()}"
-        return {"uvarint": "COMPACT_", "varint": "VARINT_"}.get(self.prefix, "") + name
+        usual = "int16" if self.kind == "string" else "int32"
+        return ("" if self.prefix == usual else _FORMS[self.prefix]) + name
 
     @property
     def min_size(self) -> int:
@@ -83,7 +94,7 @@ class Array(Type):
     nullable: bool
 
     def __str__(self) -> str:
-        mark = {"uvarint": "COMPACT_", "varint": "VARINT_"}.get(self.prefix, "")
+        mark = "" if self.prefix == "int32" else _FORMS[self.prefix]
         mark += "NULLABLE_" if self.nullable else ""
         return f"{mark}[{self.element}]"
 
@@ -91,7 +102,10 @@ class Array(Type):
         type_: Type = self
         while isinstance(type_, Array):
             name, type_ = f"[{name}]", type_.element
-        return ("varint" if self.prefix == "varint" else "nullable" if self.nullable else "") + name
+        words = ["nullable"] if self.nullable else []
+        if self.prefix not in ("int32", "uvarint"):
+            words.append(_FORMS[self.prefix].lower().rstrip("_"))
+        return "-".join(words) + name
 
     @property
     def min_size(self) -> int:
@@ -140,15 +154,22 @@ class Array(Type):
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Type):
-    """A struct whose version field selects its layout."""
+    """A struct whose version field selects its layout. ``nullable`` and ``tagged`` are as for ``Nested``."""
 
     name: str
     module: str
-    min_size: ClassVar[int] = 2
-    nullable: ClassVar[bool] = False
+    nullable: bool = False
+    tagged: bool = False
 
     def __str__(self) -> str:
         return self.name
+
+    def word(self, name: str) -> str:
+        return null_word(name, self.tagged) if self.nullable else name
+
+    @property
+    def min_size(self) -> int:
+        return 1 if self.nullable else 2
 
     @property
     def cls(self) -> Any:
@@ -156,7 +177,9 @@ class Versioned(Type):
         package = self.module.rpartition(".layouts.")[0]
         return getattr(sys.modules[package], self.name)
 
-    def read(self, reader: Reader) -> dict[str, Any]:
+    def read(self, reader: Reader) -> dict[str, Any] | None:
+        if self.nullable and not read_presence(reader, self.tagged):
+            return None
         cls = self.cls
         version = int.from_bytes(reader.peek(2), "big", signed=True)
         try:
@@ -167,6 +190,11 @@ class Versioned(Type):
         return found
 
     def write(self, value: Any, writer: Writer) -> None:
+        if self.nullable:
+            if value is None:
+                writer.out += b"\x00" if self.tagged else b"\xff"
+                return
+            writer.out += b"\x01"
         cls = self.cls
         name = cls._version_field
         if isinstance(value, Mapping):
@@ -212,6 +240,24 @@ class Sized(Type):
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise writer.error(f"needs bytes, not {value_text(value)}")
         writer.out += bytes(value)
+
+
+def null_word(name: str, is_bool: bool) -> str:
+    """Return the word of a nullable struct in the notation of protocol guides."""
+    return f"nullable-bool({name})" if is_bool else f"nullable({name})"
+
+
+def read_presence(reader: Reader, is_bool: bool) -> bool:
+    """Read the byte before a nullable struct, and return whether the struct follows."""
+    begin = reader.pos
+    presence = reader.take(1)[0]
+    null = 0 if is_bool else 0xFF
+    if presence not in (null, 1):
+        raise reader.error(
+            f"presence byte 0x{presence:02x} at offset {begin} is neither 0x{null:02x} (null) nor 0x01",
+            begin,
+        )
+    return presence == 1
 
 
 def list_fault(value: object, shown: str) -> str:

@@ -15,6 +15,7 @@ _LIMITS = {
     "int32": 0x7FFFFFFF,
     "uvarint": 0xFFFFFFFE,
     "varint": 0x7FFFFFFF,
+    "unsigned": 0xFFFFFFFF,
 }
 
 
@@ -75,6 +76,8 @@ class Writer:
             raise self.error(f"a {what} is too long: {_LIMITS[prefix]} at most")
         if prefix == "uvarint":
             self.out += UVARINT[length + 1]
+        elif prefix == "unsigned":
+            self.out += UVARINT[length]
         elif prefix == "varint":
             self.out += encode_varint(length)
         else:

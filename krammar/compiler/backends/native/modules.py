@@ -205,17 +205,29 @@ class NativeBackend(TemplateBackend):
 
 
 # Types that only the pure codec reads and writes.
+_COMPILED_COUNTS = ("", "varint")
 _PURE = frozenset({"uint8", "uint64", "float32", "uvarint", "uvarlong"})
 
 
 def _pure_form(struct: ir.Struct) -> str:
     """Return a form in a struct, or in a struct in it, that only the pure codec reads and writes. Empty if there is none."""
+    if struct.reads_newer:
+        return "a struct that reads newer versions"
     for item in struct.fields:
-        type_ = ir.innermost_type(item.type)
+        type_ = item.type
+        while isinstance(type_, ir.Array) and type_.length in _COMPILED_COUNTS:
+            type_ = type_.element
+        if isinstance(type_, ir.Array | ir.Text) and type_.length not in _COMPILED_COUNTS:
+            kind = type_.kind if isinstance(type_, ir.Text) else ""
+            return f"{type_.length}-{kind}" if kind else f"an array with a count of {type_.length}"
         if isinstance(type_, ir.EnumType):
             type_ = type_.enum.type
         if isinstance(type_, ir.Primitive | ir.Varint) and type_.name in _PURE:
             return type_.name
+        if isinstance(type_, ir.StructType) and type_.presence_bool:
+            return "nullable-bool"
+        if isinstance(type_, ir.StructType) and type_.nullable and not type_.struct.anonymous:
+            return f"nullable-{type_.struct.name}"
         if isinstance(type_, ir.StructType) and (inner := _pure_form(type_.struct)):
             return inner
     return ""
