@@ -252,12 +252,34 @@ def test_lines_with_several_meanings_have_no_replacement(line: str) -> None:
 
 
 def test_a_nullable_struct_with_a_name() -> None:
-    definitions = text("  A: nullable-Part") + "\nPart => not top level\n  B: int8\n"
-    (error,) = errors(definitions)
-    assert (
-        error.hint
-        == "only an anonymous struct can be null: write `nullable=>` and its fields below"
-    )
+    part = "\nPart => not top level\n  B: int8\n"
+    assert errors(text("  A: nullable-Part") + part) == []
+    (error,) = errors(text("  A: nullable-Prt") + part)
+    assert (error.code, error.hint) == ("E204", 'did you mean "Part"?')
+    assert fixed(text("  A: nullable-Prt") + part, error) == text("  A: nullable-Part") + part
+    (error,) = errors(text("  A: nullable-Kind"))
+    assert error.code == "E405"
+
+
+@pytest.mark.parametrize(
+    ("type", "hint"),
+    [
+        ("union", "no field has one of several types"),
+        ("oneof", "no field has one of several types"),
+        ("bits", "fields begin at bytes"),
+        ("bitfield", "fields begin at bytes"),
+        ("cstring", "no string ends with a zero byte"),
+        ("c_string", "no string ends with a zero byte"),
+        ("int32le", "numbers are big-endian"),
+        ("u16_le", "numbers are big-endian"),
+        ("uint16-string", "a length is an int16, an int32, a varint or a uvarint"),
+        ("int8-bytes", "a length is an int16, an int32, a varint or a uvarint"),
+        ("int16-string-v3+", "only null can depend on the version"),
+    ],
+)
+def test_forms_that_are_left_out(type: str, hint: str) -> None:
+    (error,) = errors(text(f"  A: {type}"))
+    assert error.hint.startswith(hint), error.hint
 
 
 def test_annotations_that_are_part_of_the_type() -> None:

@@ -37,6 +37,15 @@ _INTEGERS = "the integers are `int8` to `int64` and `uint8` to `uint64`"
 _MISSING = {
     "int24 uint24 int128 uint128 i128 u128": f"no type has this size; {_INTEGERS}",
     "float16 half": "no type is a float of 16 bits; `float32` has 32",
+    "union oneof variant choice": (
+        "no field has one of several types; write an enum for the kind, and a nullable struct for each kind"
+    ),
+    "bit bits bitfield bit_field bit-field bitset flags": (
+        "fields begin at bytes; write an unsigned integer such as `uint8`, and read its bits in your program"
+    ),
+    "cstring c_string c-string cstr asciiz asciz stringz string0 nulstring": (
+        "no string ends with a zero byte; write a string with a length, such as `uvarint-string`"
+    ),
     "char": "no type is a character; write `string`",
     "date datetime time timestamp": "a time is an integer; Kafka counts milliseconds since 1970 in `int64`",
     "map dict hashmap": "write an array of structs, `[=>]`, with a field for the key and one for the value",
@@ -120,10 +129,26 @@ def is_type(word: str) -> bool:
     return any(word.lower() in table for table in (_SAME, _OTHER, _EXPLAINED))
 
 
+# Numbers in little endian, lengths of other forms, and versions after a form that has none.
+_LITTLE = re.compile(
+    r"(?:little[_-]?endian.*|le[_-]?[iu]\w*\d+|[a-z]+\d+[_-]?le|\w+[_-](?:le|little))", re.I
+)
+_OTHER_LENGTH = re.compile(r"(?:nullable-)?u?int\d+-(?:string|bytes)", re.I)
+_VERSIONED = re.compile(r"(?:(?:u?varint|int16|int32)-)?(?:string|bytes)-v\d+(?:\+|-v\d+)?")
+
+
 def explain(text: str) -> str:
     """Return why no type of definitions is the one of another language, or an empty text."""
     if len(text) > _LONGEST:
         return ""
+    if _LITTLE.fullmatch(text):
+        return (
+            "numbers are big-endian; read the number as it is, and swap its bytes in your program"
+        )
+    if _OTHER_LENGTH.fullmatch(text):
+        return "a length is an int16, an int32, a varint or a uvarint, as in `int16-string`"
+    if _VERSIONED.fullmatch(text):
+        return "only null can depend on the version, as in `nullable-string-v3+`"
     if _MAP.fullmatch(text):
         return _EXPLAINED["map"]
     words = re.findall(r"[A-Za-z_][\w-]*", text)

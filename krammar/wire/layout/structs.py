@@ -335,7 +335,8 @@ def _word(item: Field, layout: Layout) -> str:
     while isinstance(type_, Array):
         type_ = type_.element
     compact = isinstance(type_, Text) and type_.prefix == "uvarint"
-    if classic and (compact or (isinstance(type_, Nested) and type_.layout.flexible)):
+    compact = compact or (isinstance(type_, Nested) and type_.layout.flexible)
+    if classic and (compact or item.tag is not None):
         return word.replace("nullable[", "nullable-int32[") if word[0] == "n" else f"int32{word}"
     if not classic and not (isinstance(type_, Nested) and not type_.layout.flexible):
         return word
