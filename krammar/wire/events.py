@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from krammar.wire.errors import DecodeError, UnsupportedVersionError, WireError
-from krammar.wire.heads import REQUEST_HEAD, Head
+from krammar.wire.heads import REQUEST_HEAD, HeaderPlaces
 from krammar.wire.kafka import API_VERSIONS, has_api_versions
 from krammar.wire.package import Package
 
@@ -73,13 +73,15 @@ class RequestReceived:
     frame: bytes
 
     @classmethod
-    def of(cls, header: Any, request: Any, frame: bytes, head: Head = REQUEST_HEAD) -> Self:
+    def of(cls, header: Any, request: Any, frame: bytes, head: HeaderPlaces = REQUEST_HEAD) -> Self:
         """Return the event for a parsed frame. ``head`` are the places of the protocol's header."""
         if head is REQUEST_HEAD:
             key, version = header.request_api_key, header.request_api_version
             return cls(header, request, key, version, header.correlation_id, frame)
-        numbers = (0 if place is None else getattr(header, place.name) for place in head)
-        return cls(header, request, *numbers, frame)
+        key, version, number = (
+            0 if place is None else getattr(header, place.name) for place in head
+        )
+        return cls(header, request, key, version, number, frame)
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,7 @@ from struct import Struct, error
 from typing import Any, NamedTuple
 
 
-class Place(NamedTuple):
+class HeaderPlace(NamedTuple):
     """A field of fixed width at a fixed offset of a header. ``code`` is its letter in ``struct``."""
 
     name: str
@@ -27,25 +27,25 @@ class Place(NamedTuple):
         return self.offset + Struct(f">{self.code}").size
 
 
-class Head(NamedTuple):
+class HeaderPlaces(NamedTuple):
     """The places in all versions of a header. A field that no version has, or that is not in place, is None."""
 
-    key: Place | None
-    version: Place | None
-    correlation_id: Place | None
+    key: HeaderPlace | None
+    version: HeaderPlace | None
+    correlation_id: HeaderPlace | None
 
     def values(self, *numbers: int) -> dict[str, int]:
         """Return the attributes of a header for key, version and correlation id."""
         return {place.name: number for place, number in zip(self, numbers, strict=False) if place}
 
 
-def head(*places: tuple[Any, ...] | None) -> Head:
+def header_places(*places: tuple[Any, ...] | None) -> HeaderPlaces:
     """Return a head from its places, as generated packages write them."""
-    return Head(*(None if place is None else Place(*place) for place in places))
+    return HeaderPlaces(*(None if place is None else HeaderPlace(*place) for place in places))
 
 
 # The headers of Kafka.
-REQUEST_HEAD = head(
+REQUEST_HEAD = header_places(
     ("request_api_key", 0, "h"), ("request_api_version", 2, "h"), ("correlation_id", 4, "i")
 )
-RESPONSE_HEAD = head(None, None, ("correlation_id", 0, "i"))
+RESPONSE_HEAD = header_places(None, None, ("correlation_id", 0, "i"))

@@ -16,7 +16,7 @@ from krammar.wire.errors import (
     UnknownApiKeyError,
     UnsupportedVersionError,
 )
-from krammar.wire.heads import REQUEST_HEAD, RESPONSE_HEAD, Head, head
+from krammar.wire.heads import REQUEST_HEAD, RESPONSE_HEAD, HeaderPlaces, header_places
 from krammar.wire.limits import MAX_ZERO_WIDTH
 
 # Pairs of a first version and the header version from it on.
@@ -130,7 +130,9 @@ class Package:
         self._response_keys = response_keys or {}
         self.request_head, self.response_head = REQUEST_HEAD, RESPONSE_HEAD
         if heads is not None:
-            self.request_head, self.response_head = head(*heads[0]), head(*heads[1])
+            self.request_head, self.response_head = header_places(*heads[0]), header_places(
+                *heads[1]
+            )
         self.has_kafkas_heads = heads is None
         self._module_of = {
             defined: module for module, inside in modules.items() for defined in inside
@@ -362,7 +364,7 @@ class Package:
             "ResponseHeader", version, self.response_head, key, api_version, correlation_id
         )
 
-    def _header(self, name: str, version: int, places: Head, *numbers: int) -> Any:
+    def _header(self, name: str, version: int, places: HeaderPlaces, *numbers: int) -> Any:
         cls = self.get(name)
         values = places.values(*numbers)
         # Versions of one's own headers can lack the correlation id.

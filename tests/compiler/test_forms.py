@@ -383,7 +383,9 @@ each_form = pytest.mark.parametrize("form", FORMS, ids=str)
 def test_the_codec_and_the_layout_write_and_read_these_bytes(
     form: Form, packages: Packages
 ) -> None:
-    for case in cases(form, packages(form)):
+    found = cases(form, packages(form))
+    assert len(found) == 2 * len(form.values)
+    for case in found:
         layout = packages(form).layout(case.cls, case.version)
         assert case.message.encode(case.version).hex(" ") == case.data.hex(" ")
         assert case.cls.decode(case.data, case.version) == case.message
@@ -397,6 +399,7 @@ def test_the_codec_and_the_layout_write_and_read_these_bytes(
 @each_form
 def test_wrong_bytes_are_refused_with_the_path(form: Form, packages: Packages) -> None:
     cls = packages(form).S
+    assert cls.max_version >= 1
     for version in (0, 1):
         for text in form.wrong:
             data = BEFORE + bytes.fromhex(text) + AFTER + b"\0" * version
@@ -408,6 +411,7 @@ def test_wrong_bytes_are_refused_with_the_path(form: Form, packages: Packages) -
 @each_form
 def test_wrong_values_are_refused_with_the_path(form: Form, packages: Packages) -> None:
     package = packages(form)
+    assert package.S.max_version >= 1
     for version in (0, 1):
         for given in form.refused:
             message = package.S(before=1, after=2)
@@ -506,6 +510,7 @@ def test_dictionaries_pickles_copies_and_representations_come_back(
     form: Form, packages: Packages
 ) -> None:
     package = packages(form)
+    assert form.values
     for case in cases(form, package):
         message = case.message
         text = json.dumps(message.to_dict())

@@ -69,7 +69,7 @@ def _type(type_: ir.Type) -> str:
         case ir.Primitive(name=name) | ir.Varint(name=name):
             return name
         case ir.Text(kind, nullable, length):
-            words = [word for word in (length, kind) if word]
+            words: list[str] = [word for word in (length, kind) if word]
             if nullable is None or length == "varint":
                 return "-".join(words)
             return "-".join(["nullable", *words]) + ir.spelled_nulls(nullable)

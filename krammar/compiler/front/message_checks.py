@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from krammar.compiler import ir
-from krammar.compiler.header_places import has_role, places
+from krammar.compiler.header_places import ROLES, has_role, places
 from krammar.compiler.header_versions import header_versions
 from krammar.compiler.layout_table import layout_table
 from krammar.util.diagnostics import Diagnostics

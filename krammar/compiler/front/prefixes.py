@@ -29,7 +29,7 @@ _STRUCT = re.compile(r"nullable-(?P<presence>bool-)?(?P<name>[A-Z]\w*(?:\.\w+)?)
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
+class TypePrefix:
     """A prefix. ``nullable`` are the versions that allow null, or None. ``length`` is empty for Kafka's form."""
 
     nullable: ir.VersionRange | None = None
@@ -37,13 +37,13 @@ class Prefix:
     kind: str = ""
 
 
-def read_text(word: Word, report: Reporter) -> Prefix | None:
+def read_text_type(word: Word, report: Reporter) -> TypePrefix | None:
     """Read a string or bytes with its prefixes. None if the word is another type."""
     match = _TEXT.fullmatch(word.text)
     return None if match is None else _read(match, word, report)
 
 
-def read_array_prefix(word: Word, report: Reporter) -> Prefix | None:
+def read_array_prefix(word: Word, report: Reporter) -> TypePrefix | None:
     """Read the word before a bracket. None if it is no prefix."""
     match = _ARRAY.fullmatch(word.text)
     return None if match is None else _read(match, word, report)
@@ -55,15 +55,15 @@ def read_nullable_struct(text: str) -> tuple[str, bool] | None:
     return None if match is None else (match["name"], match["presence"] is not None)
 
 
-def _read(match: re.Match[str], word: Word, report: Reporter) -> Prefix | None:
-    length = match["length"] or ""
+def _read(match: re.Match[str], word: Word, report: Reporter) -> TypePrefix | None:
+    length: ir.LengthForm = match["length"] or ""  # type: ignore[assignment]
     kind = match.groupdict().get("kind") or ""
     if match["nullable"] is None:
         if match["low"] is not None:
             return None
         # franz-go's `varint-string` is null if its length is negative.
         always = ir.ALL_VERSIONS if length == "varint" and kind else None
-        return Prefix(always, length, kind)  # type: ignore[arg-type]
+        return TypePrefix(always, length, kind)
     if length == "uvarint":
         report.error(
             "E405",
@@ -71,7 +71,7 @@ def _read(match: re.Match[str], word: Word, report: Reporter) -> Prefix | None:
             word,
             f"a signed length can be -1, which is null: write `{word.text.replace('uvarint', 'int32')}`, or a bool before it",
         )
-        return Prefix(None, length, kind)
+        return TypePrefix(None, length, kind)
     if length == "varint" and kind:
         report.error(
             "E405",
@@ -80,12 +80,12 @@ def _read(match: re.Match[str], word: Word, report: Reporter) -> Prefix | None:
             f"write `varint-{kind}`",
             f"varint-{kind}",
         )
-        return Prefix(ir.ALL_VERSIONS, length, kind)
+        return TypePrefix(ir.ALL_VERSIONS, length, kind)
     if match["low"] is None:
-        return Prefix(ir.ALL_VERSIONS, length, kind)  # type: ignore[arg-type]
+        return TypePrefix(ir.ALL_VERSIONS, length, kind)
     first = report.in_range(int(match["low"]), word, "version")
     last = report.in_range(int(match["high"]), word, "version") if match["high"] else None
     if last is not None and first > last:
         report.error("E302", f"v{first} is higher than v{last}", word)
         last = first
-    return Prefix(ir.VersionRange(first, last), length, kind)  # type: ignore[arg-type]
+    return TypePrefix(ir.VersionRange(first, last), length, kind)

@@ -11,10 +11,10 @@ from krammar.compiler.front.declarations import Declarations
 from krammar.compiler.front.prefixes import (
     LENGTHS,
     TEXTS,
-    Prefix,
+    TypePrefix,
     read_array_prefix,
     read_nullable_struct,
-    read_text,
+    read_text_type,
 )
 from krammar.compiler.front.reporter import Reporter
 from krammar.compiler.front.syntax import Word
@@ -52,8 +52,8 @@ class NamedTypes:
             return ir.PRIMITIVES["int32"]
         for table in (ir.PRIMITIVES, ir.VARINTS):
             if text in table:
-                return table[text]  # type: ignore[no-any-return]
-        read = read_text(word, self._report)
+                return table[text]
+        read = read_text_type(word, self._report)
         if read is not None:
             return ir.Text(
                 "string" if read.kind == "string" else "bytes", read.nullable, read.length
@@ -124,10 +124,10 @@ class NamedTypes:
         return None
 
 
-def array_prefix(prefix: Word | None, report: Reporter) -> Prefix:
+def array_prefix(prefix: Word | None, report: Reporter) -> TypePrefix:
     """Return the prefix of an array. Words that are none are reported."""
     if prefix is None:
-        return Prefix()
+        return TypePrefix()
     found = read_array_prefix(prefix, report)
     if found is not None:
         return found
@@ -141,4 +141,4 @@ def array_prefix(prefix: Word | None, report: Reporter) -> Prefix:
         + ", ".join(f"`{each}`" for each in LENGTHS),
         near or None,
     )
-    return Prefix()
+    return TypePrefix()
