@@ -21,16 +21,20 @@ def places(header: ir.Struct) -> list[Place | None]:
     A role is None if no version of the header has such an integer, or if versions have it at different offsets.
     """
     table = layout_table(header)
-    found: dict[str, set[Place]] = {role: set() for role in ROLES}
+    found: dict[str, set[Place | None]] = {role: set() for role in ROLES}
     for version in range(table.min_version, table.max_version + 1):
-        offset = 0
+        offset: int | None = 0
         for step in build_layout(header, version).fields:
-            if not isinstance(step.wire, WireFixed):
-                break
+            wire = step.wire
             for role, names in ROLES.items():
-                if step.field.python_name in names and step.wire.type.is_integer:
-                    found[role].add((step.field.python_name, offset, step.wire.type.code))
-            offset += step.wire.type.width
+                if step.field.python_name not in names:
+                    continue
+                place = None
+                if offset is not None and isinstance(wire, WireFixed) and wire.type.is_integer:
+                    place = (step.field.python_name, offset, wire.type.code)
+                found[role].add(place)
+            if offset is not None:
+                offset = offset + wire.type.width if isinstance(wire, WireFixed) else None
     return [next(iter(each)) if len(each) == 1 else None for each in found.values()]
 
 

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from krammar.wire.errors import DecodeError, UnsupportedVersionError
 from krammar.wire.limits import MAX_ZERO_WIDTH
 from krammar.wire.primitives import (
-    read_uvarint,
-    read_uvarlong,
-)
     LENGTH_SIZES,
     Malformed,
+    read_uvarint,
+    read_uvarlong,
     uvarint,
     varint,
     varlong,
