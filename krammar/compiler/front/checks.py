@@ -23,6 +23,14 @@ def check(protocol: ir.Protocol, diagnostics: Diagnostics) -> None:
     """Check a resolved protocol: tags, flexibility, length fields, and the size of the generated code."""
     check_messages(protocol, diagnostics)
     flexible = _ever_flexible(protocol)
+    # A struct of another package can be flexible there, and only there.
+    flexible |= {
+        inside.name
+        for file in protocol.files
+        if not file.own
+        for struct in file.structs
+        for inside in ir.walk(struct)
+    }
     sizes = _Sizes()
     depths: dict[str, int] = {}
     for file in protocol.files:
