@@ -190,7 +190,7 @@ class _Comparison:
             message = f"{self.path}.{was.field.name}: {old_name} is renamed to {new_name}"
             yield Fault("B202", message, at)
         on_wire = self.tagged or tagged
-        if was.field.default != now.field.default:
+        if _differ(was.field, now.field):
             yield _default(name, was.field, now.field, tagged=on_wire)
         # A default that is null or an empty array does not depend on the fields of the struct.
         inside = on_wire and _has_default_fields(was.field) and _has_default_fields(now.field)
@@ -227,12 +227,19 @@ class _Comparison:
         before = {field.name: field for field in was.fields}
         for field in now.fields:
             other = before.get(field.name)
-            if other is not None and other.default != field.default:
+            if other is not None and _differ(other, field):
                 yield _default(f"{self.path}.{field.name}", other, field, tagged=True)
 
 
 def _bytes(message: str, position: Position) -> Fault:
     return Fault("B104", message, position, _NEW_VERSION, of_version=True)
+
+
+def _differ(one: ir.Field, other: ir.Field) -> bool:
+    """Whether two fields have different defaults. 0.0 and -0.0 are equal, but peers read different values."""
+    if isinstance(one.default, float) and isinstance(other.default, float):
+        return repr(one.default) != repr(other.default)
+    return one.default != other.default
 
 
 def _default(name: str, was: ir.Field, now: ir.Field, *, tagged: bool) -> Fault:
