@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import sys
 from collections.abc import Mapping
 from enum import IntEnum
@@ -40,10 +41,12 @@ def text_of(value: Any) -> str:
 
 
 def _show(value: Any, kind: str | None, cls: type[Any]) -> str:
-    if kind is None or value is None:
-        return repr(value)
     if isinstance(value, list):
         return f"[{', '.join(_show(element, kind, cls) for element in value)}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
+    if kind is None or value is None:
+        return repr(value)
     if kind[0] == ":":
         return repr(bytes(value) if isinstance(value, memoryview) else value)
     if isinstance(value, int):

@@ -269,14 +269,16 @@ class Layout:
                 with writer.at(f".{item.name}"):
                     raise writer.error(_lost(self, item, found))
         for item in self.fields:
-            if item.length_of:
-                with writer.at(f".{item.length_of}"):
-                    data = values.get(next(f for f in self.fields if f.name == item.length_of))
+            # A version can have the length without the bytes: then it is a field like any other.
+            counted = next((f for f in self.fields if f.name == item.length_of), None)
+            if counted is not None:
+                with writer.at(f".{counted.name}"):
+                    data = values.get(counted)
                     if not hasattr(data, "__len__"):
                         raise writer.error(f"needs bytes, not {value_text(data)}")
             with writer.at(f".{item.name}"):
                 item.type.write(
-                    len(data) + item.plus if item.length_of else values.get(item), writer
+                    values.get(item) if counted is None else len(data) + item.plus, writer
                 )
         if not self.flexible:
             return

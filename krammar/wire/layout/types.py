@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from krammar.wire.errors import UnsupportedVersionError
+from krammar.wire.layout.fields import default_of
 from krammar.wire.layout.reader import Reader
 from krammar.wire.layout.scalars import Type
 from krammar.wire.layout.writer import Writer, value_text
@@ -198,7 +199,7 @@ class Versioned(Type):
         cls = self.cls
         name = cls._version_field
         if isinstance(value, Mapping):
-            version = value.get(name, 0)
+            version = value[name] if name in value else getattr(cls(), name)
         elif isinstance(value, cls):
             version = getattr(value, name)
         else:
@@ -211,13 +212,26 @@ class Versioned(Type):
             raise writer.error(str(error)) from None
         layout.write_fields(value, writer)
 
-    def holds_defaults(self, value: Any) -> bool:
+    def defaults(self) -> dict[str, Any]:
         # The default contains its version, and so has the fields of that version.
+        cls = self.cls
+        version = getattr(cls(), cls._version_field)
+        try:
+            layout = cls._layout(version)
+        except UnsupportedVersionError:
+            return {cls._version_field: version}  # such a default cannot be encoded
+        return {item.name: default_of(item) for item in (*layout.fields, *layout.tags)}
+
+    def holds_defaults(self, value: Any) -> bool:
         cls = self.cls
         usual = cls()
         if isinstance(value, cls):
             return bool(value == usual)
-        layout = cls._layout(getattr(usual, cls._version_field))
+        version = getattr(usual, cls._version_field)
+        try:
+            layout = cls._layout(version)
+        except UnsupportedVersionError:
+            return isinstance(value, Mapping) and value.get(cls._version_field, version) == version
         return bool(layout.holds_defaults(value))
 
 
