@@ -1,0 +1,86 @@
+"""``python -m tests.random_definitions --protocols 10000 --seed 1``: a long search, with progress."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import tempfile
+import time
+import traceback
+from multiprocessing.queues import Queue
+from pathlib import Path
+
+from tests.random_definitions.model import Protocol
+from tests.random_definitions.search import search
+
+# Each search is this long at most: hypothesis remembers all protocols of one.
+CHUNK = 250
+
+
+def main() -> int:
+    """Search in several processes. Returns 1 if a protocol failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.random_definitions", description=__doc__)
+    parser.add_argument("--protocols", type=int, default=2000, help="how many (default: 2000)")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
+    options = parser.parse_args()
+    starts = range(0, options.protocols, CHUNK)
+    tasks = [
+        (options.seed + number, min(CHUNK, options.protocols - start))
+        for number, start in enumerate(starts)
+    ]
+    began = time.monotonic()
+    context = multiprocessing.get_context("spawn")
+    done: Queue[int] = context.Queue()
+    failures: list[str] = []
+    # A new process for each search: Python never frees the code of imported modules completely.
+    with context.Pool(options.jobs, _start, (done,), maxtasksperchild=1) as pool:
+        results = [pool.apply_async(_search, task) for task in tasks]
+        tried = 0
+        while not all(result.ready() for result in results) or not done.empty():
+            try:
+                tried += done.get(timeout=1)
+            except Exception:  # queue.Empty
+                continue
+            if tried % 50 == 0:
+                print(
+                    f"{tried} of {options.protocols} protocols, {time.monotonic() - began:.0f} s",
+                    flush=True,
+                )
+        failures = [text for result in results if (text := result.get())]
+    for text in failures:
+        print(text)
+    print(
+        f"{options.protocols} protocols with seeds {tasks[0][0]} to {tasks[-1][0]}: {len(failures)} failures, "
+        f"{time.monotonic() - began:.0f} s"
+    )
+    return 1 if failures else 0
+
+
+_done: Queue[int] | None = None
+
+
+def _start(done: Queue[int]) -> None:
+    global _done
+    _done = done
+
+
+def _progress(_: Protocol) -> None:
+    assert _done is not None
+    _done.put(1)
+
+
+def _search(seed: int, count: int) -> str:
+    """Return the failure of a search, or an empty text."""
+    with tempfile.TemporaryDirectory(prefix="krammar-random-") as place:
+        try:
+            search(Path(place), count, seed, _progress)
+        except Exception as error:
+            notes = "\n".join(getattr(error, "__notes__", ()))
+            return f"==== seed {seed}\n{''.join(traceback.format_exception(error))}{notes}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
