@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
-import tempfile
 import time
-import traceback
 from multiprocessing.queues import Queue
-from pathlib import Path
+from queue import Empty
 
-from tests.random_definitions.model import Protocol
-from tests.random_definitions.search import search
+from tests.random_definitions.worker import search_here, start
 
 # Each search is this long at most: hypothesis remembers all protocols of one.
 CHUNK = 250
@@ -33,15 +30,14 @@ def main() -> int:
     began = time.monotonic()
     context = multiprocessing.get_context("spawn")
     done: Queue[int] = context.Queue()
-    failures: list[str] = []
     # A new process for each search: Python never frees the code of imported modules completely.
-    with context.Pool(options.jobs, _start, (done,), maxtasksperchild=1) as pool:
-        results = [pool.apply_async(_search, task) for task in tasks]
+    with context.Pool(options.jobs, start, (done,), maxtasksperchild=1) as pool:
+        results = [pool.apply_async(search_here, task) for task in tasks]
         tried = 0
         while not all(result.ready() for result in results) or not done.empty():
             try:
                 tried += done.get(timeout=1)
-            except Exception:  # queue.Empty
+            except Empty:
                 continue
             if tried % 50 == 0:
                 print(
@@ -56,30 +52,6 @@ def main() -> int:
         f"{time.monotonic() - began:.0f} s"
     )
     return 1 if failures else 0
-
-
-_done: Queue[int] | None = None
-
-
-def _start(done: Queue[int]) -> None:
-    global _done
-    _done = done
-
-
-def _progress(_: Protocol) -> None:
-    assert _done is not None
-    _done.put(1)
-
-
-def _search(seed: int, count: int) -> str:
-    """Return the failure of a search, or an empty text."""
-    with tempfile.TemporaryDirectory(prefix="krammar-random-") as place:
-        try:
-            search(Path(place), count, seed, _progress)
-        except Exception as error:
-            notes = "\n".join(getattr(error, "__notes__", ()))
-            return f"==== seed {seed}\n{''.join(traceback.format_exception(error))}{notes}"
-    return ""
 
 
 if __name__ == "__main__":
