@@ -79,9 +79,8 @@ class _Verbs(click.Group):
         except MissingExtra as error:
             raise click.UsageError(str(error)) from error
         except click.ClickException as error:
-            error.message = escape(
-                error.message, keep="\n\t"
-            )  # it quotes names of files, brokers and clients
+            # It quotes names of files, brokers and clients. Some versions of click declare it final.
+            error.message = escape(error.message, keep="\n\t")  # type: ignore[misc, unused-ignore]
             raise
         except BrokenPipeError:
             raise  # click exits without a message, for example in a pipe to head

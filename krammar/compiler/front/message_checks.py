@@ -44,10 +44,10 @@ def check_messages(protocol: ir.Protocol, diagnostics: Diagnostics) -> None:
     special = [*protocol.requests, *protocol.pushes]
     tops = [layout_table(header).max_version for header in (request_header, response_header)]
     for message in special:
-        found = header_versions(message, *tops)
+        versions = header_versions(message, *tops)
         for pairs, header, top in (
-            (found.request, request_header, tops[0]),
-            (found.response, response_header, tops[1]),
+            (versions.request, request_header, tops[0]),
+            (versions.response, response_header, tops[1]),
         ):
             for _, version in pairs:
                 if not header.min_version <= version <= top:
@@ -61,7 +61,10 @@ def check_messages(protocol: ir.Protocol, diagnostics: Diagnostics) -> None:
                     return
         if message.response is None:
             continue
-        for pairs, header in ((found.request, request_header), (found.response, response_header)):
+        for pairs, header in (
+            (versions.request, request_header),
+            (versions.response, response_header),
+        ):
             for _, version in pairs:
                 if not has_role(header, version, "correlation id"):
                     diagnostics.add(
