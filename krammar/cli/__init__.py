@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from importlib import import_module
 from typing import Any
@@ -49,6 +50,10 @@ _VERBS = {
 }
 
 
+# Python's error for numbers that it does not convert, because that could take long.
+_TOO_MANY_DIGITS = re.compile("integer string conversion")
+
+
 class _Verbs(click.Group):
     """Imports the module of a verb when the verb is used.
 
@@ -79,9 +84,13 @@ class _Verbs(click.Group):
         except MissingExtra as error:
             raise click.UsageError(str(error)) from error
         except click.ClickException as error:
-            # It quotes names of files, brokers and clients. Some versions of click declare it final.
-            error.message = escape(error.message, keep="\n\t")  # type: ignore[misc, unused-ignore]
+            # It quotes names of files, brokers and clients.
+            vars(error)["message"] = escape(error.message, keep="\n\t")
             raise
+        except ValueError as error:
+            if not _TOO_MANY_DIGITS.search(str(error)):
+                raise
+            raise click.UsageError("a number has thousands of digits") from error
         except BrokenPipeError:
             raise  # click exits without a message, for example in a pipe to head
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -219,7 +220,7 @@ def _answers(
 
     keys = key_values("--key", key)
     for name, number in keys.items():
-        if not number.isdecimal() or int(number) > 0x7FFF:
+        if not re.fullmatch("[0-9]{1,5}", number) or int(number) > 0x7FFF:
             raise click.UsageError(f"--key {name}={number}: needs a number from 0 to 32767")
     facts = key_values("--array", arrays)
     for name, answer in facts.items():

@@ -14,6 +14,7 @@ from functools import lru_cache
 from krammar.compiler.front.source import SourceError
 
 WIDTH = 88
+_OPEN = ("(", "[", "{")
 _PARAMETER = re.compile(r"\w+: ")
 _ENTRY = re.compile(r'["\d][^"]*"?: ')
 
@@ -41,7 +42,15 @@ def _lines(text: str) -> Iterator[str]:
     inside = False
     for line in text.splitlines(keepends=True):
         quotes = line.count('"""')
-        if len(line) <= WIDTH + 1 or inside or quotes or line.lstrip().startswith("#"):
+        if (
+            len(line) <= WIDTH + 1
+            or inside
+            or quotes
+            or line.lstrip().startswith("#")
+            or line.rstrip().endswith(
+                _OPEN
+            )  # long names: what is in the brackets has lines of its own
+        ):
             yield line
         else:
             indent = len(line) - len(line.lstrip(" "))
@@ -52,7 +61,7 @@ def _lines(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=1 << 12)
 def _short(code: str, width: int) -> tuple[str, ...]:
-    """Format a statement, the head of one, or an element of a list that has its own line."""
+    """Format a statement, a decorator, the head of a statement, or an element of a list that has its own line."""
     if code.endswith(","):
         begin, end = "_(", ")"
         if _ENTRY.match(code):
@@ -65,6 +74,8 @@ def _short(code: str, width: int) -> tuple[str, ...]:
         head = code.removeprefix("el")
         lines = _black(f"{head}\n    pass\n", width - len(code) + len(head)).splitlines()
         return (code[: len(code) - len(head)] + lines[0], *lines[1:-1])
+    if code.startswith("@"):
+        return tuple(_black(f"{code}\ndef _(): ...\n", width).splitlines()[:-1])
     return tuple(_black(code, width).splitlines())
 
 

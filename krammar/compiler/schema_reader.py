@@ -22,6 +22,7 @@ from krammar.compiler.schemas import (
     intersect,
 )
 from krammar.util.diagnostics import most_similar
+from krammar.util.printable import DIRECTION
 
 _INTEGERS = {
     "int8": (-(2**7), 2**7 - 1),
@@ -95,6 +96,25 @@ def _strip_comments(text: str) -> str:
     return re.sub(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*', lambda match: match[1] or "", text)
 
 
+# Longer numbers are in no message, and Python converts only a few thousand digits.
+_MOST_DIGITS = 100
+_ESCAPED_DIRECTION = re.compile(r"(?i)\\u(?:202[a-e]|206[6-9])")
+
+
+class _LongNumber(Exception):
+    """A number has more than ``_MOST_DIGITS`` digits."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise _LongNumber(text)
+    return int(text)
+
+
 class SchemaReader:
     """Reads a schema, and collects all of its problems."""
 
@@ -113,19 +133,34 @@ class SchemaReader:
         lead = len(text) - len(text.lstrip())
         try:
             # Text after the object is ignored, as by Kafka's own generator.
-            data, _ = json.JSONDecoder().raw_decode(text, lead)
+            data, _ = json.JSONDecoder(parse_int=_integer).raw_decode(text, lead)
         except json.JSONDecodeError as error:
             raise ImportSchemaError(self.path, error.lineno, f"invalid JSON: {error.msg}") from None
         except RecursionError:
             raise ImportSchemaError(self.path, 0, _TOO_DEEP) from None
+        except _LongNumber as error:
+            line = text.count("\n", 0, text.find(error.text)) + 1
+            reason = f"a number has {len(error.text):,} digits"
+            raise ImportSchemaError(self.path, line, reason) from None
         if not isinstance(data, dict):
             raise ImportSchemaError(self.path, 1, "the schema is not a JSON object")
         self._check_nesting(data)
+        self._check_direction()
         schema = self._schema(data)
         if self.problems:
             first = self.problems[0]
             raise ImportSchemaError(first.path, first.line, first.message, self.problems[1:])
         return schema
+
+    def _check_direction(self) -> None:
+        """Report the characters that definitions refuse, also those that are escaped in JSON."""
+        for number, line in enumerate(self.lines, 1):
+            escaped = _ESCAPED_DIRECTION.search(line)
+            if found := DIRECTION.search(line) or escaped:
+                code = ord(found[0]) if found is not escaped else int(found[0][2:], 16)
+                self._problem(
+                    number, f"U+{code:04X} changes the direction of the text after it; remove it"
+                )
 
     def _check_nesting(self, data: dict[str, Any]) -> None:
         """Raise ImportSchemaError if fields are nested too deeply for definitions."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
+
+# Marks that change the direction of the text after them, so that it can read as something else (CVE-2021-42574).
+DIRECTION = re.compile("[\u202a-\u202e\u2066-\u2069]")
 
 
 def escape_character(character: str) -> str:

@@ -219,6 +219,12 @@ p/a.krm:2:3: error E109: nesting deeper than 16 levels
 2 |   A: [[[[[[[[[[[[[[[[[int8]]]]]]]]]]]]]]]]]
   |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   = hint: define an inner struct separately, with a name"""),
+    Case("E110", "a comment that reverses text", "// \u202eevil\n" + S + "  A: int8\n", """\
+p/a.krm:1:4: error E110: U+202E, which changes the direction of the text after it
+  |
+1 | // \\u202eevil
+  |    ^^^^^^
+  = hint: remove it: the line can read as something else than it says"""),
     Case("E106", "a field at the indent of a definition", S + "  A: int8\n\nB: int8\n  C: int8\n", """\
 p/a.krm:4:2: error E106: unexpected ":": expected ` =>` or one space
   |
@@ -926,10 +932,11 @@ p/a.krm:2:6: error E106: unexpected "\\x1b[31mint8": expected `=>`, `[`, a type 
 2 |   A: \\x1b[31mint8
   |      ^^^^^^^^^^^^
 
-p/a.krm:3:6: error E106: unexpected "\\u202eint8": expected `=>`, `[`, a type or the end of the line
+p/a.krm:3:6: error E110: U+202E, which changes the direction of the text after it
   |
 3 |   B: \\u202eint8
-  |      ^^^^^^^^^^"""),
+  |      ^^^^^^
+  = hint: remove it: the line can read as something else than it says"""),
     Case("E204", "types of other languages", S + "  A: int\n  B: long\n  C: short\n  D: double\n", """\
 p/a.krm:2:6: error E204: unknown type "int"
   |

@@ -45,6 +45,7 @@ CODES = {
     "E107": "Indented lines follow a line that cannot contain fields or members.",
     "E108": "A number has leading zeros or too many digits.",
     "E109": "Definitions or arrays are nested more than 16 levels deep.",
+    "E110": "The line contains a character that changes the direction of text.",
     "E201": "A struct or enum with this name already exists.",
     "E202": "A field, or a name or value of an enum, appears twice.",
     "E203": "The key or tag is already in use.",

@@ -1,4 +1,4 @@
-"""The lines of a definition file: diagnostics about text and indents (E102 to E109, W9xx)."""
+"""The lines of a definition file: diagnostics about text and indents (E102 to E110, W9xx)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from krammar.compiler.front.grammar import INDENT
 from krammar.util.diagnostics import Diagnostics, Fix, Position
+from krammar.util.printable import DIRECTION
 
 # Code for deeper nesting would not be valid Python, which allows 20 nested loops and 100 levels of indent.
 MAX_DEPTH = 16
@@ -60,6 +61,16 @@ class SourceLines:
         self._check_blank_lines()
         before = -1
         for number, text_line in enumerate(self.lines, 1):
+            if direction := DIRECTION.search(text_line):
+                self._bad(
+                    number,
+                    "E110",
+                    f"U+{ord(direction[0]):04X}, which changes the direction of the text after it",
+                    direction.start() + 1,
+                    1,
+                    "remove it: the line can read as something else than it says",
+                )
+                continue
             content = text_line.rstrip(" ")
             if content != text_line:
                 self.diagnostics.add(
