@@ -63,6 +63,12 @@ FORMS = (
     "varint arrays",
     "null",
     "null from",
+    "null until",
+    "nullable names",
+    "flags",  # a bool before a struct that can be null
+    "prefixes",  # lengths and counts of other types
+    "unsigned",  # uint8, uint64, uvarint and uvarlong
+    "float32",
     "not flexible",
     "ignorable",
     "entity",
@@ -74,16 +80,6 @@ FORMS = (
     "docs",
     "hostile names",
     "empty structs",
-)
-
-# Forms that the compiler does not have yet.
-COMING = (
-    "null until",
-    "nullable names",
-    "flags",  # a bool before a struct that can be null
-    "prefixes",  # lengths and counts of other types
-    "unsigned",  # uint8, uint64, uvarint and uvarlong
-    "float32",
 )
 
 FIXED = ("int8", "bool", "int16", "int32", "int64", "uint16", "uint32", "float64", "uuid")
