@@ -53,7 +53,10 @@ def _environment() -> dict[str, str]:
 
 def test_the_page(tmp_path: Path) -> None:
     text = _PAGE.read_text()
-    ports = {shown: str(free_port()) for shown in ("9095", "9096", "9097", "9098", "9101", "9102", "9092")}
+    ports = {
+        shown: str(free_port())
+        for shown in ("9095", "9096", "9097", "9098", "9101", "9102", "9092")
+    }
     for shown, port in ports.items():
         text = re.sub(rf"\b{shown}\b", port, text)
     commands = 0

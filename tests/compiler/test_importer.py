@@ -390,7 +390,7 @@ def test_data_behind_a_version(tmp_path: Path) -> None:
     )
     result = import_schemas([folder])
     assert lines(result, "consumer_protocol.krm")[:2] == [
-        "ConsumerProtocolAssignment => not top level, with version field, max version 3",
+        "ConsumerProtocolAssignment => not top level, with version field, max version 3, newer versions read as the newest",
         "  Version: int16",
     ]
     assert lines(result, "control_records.krm") == [
