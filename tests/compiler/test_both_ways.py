@@ -148,8 +148,8 @@ def cannot_be_json(spelled: str, annotation: str) -> str:
         return "A has a version of its own"
     if "varint-" in spelled and "[" in spelled:
         return "the elements of A can be null"
-    if "var" in spelled:
-        return "A is a varint, or has one as length"
+    if varying := re.search(r"var\w+(-\w+)?", spelled):
+        return f"the type of A is {varying[0]}"
     if "tag" in annotation and "v1-v1" in annotation:
         return "the tag of A ends with version 1"
     if "tag" in annotation and "-v2+" in spelled and annotation != "v2+, tag 0":

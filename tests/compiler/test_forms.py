@@ -542,7 +542,7 @@ def test_a_module_with_the_form_is_not_compiled(form: Form, tmp_path: Path) -> N
     """The pure codec serves it, so that both builds behave in the same way."""
     write_files(tmp_path, form.definitions())
     (protocol,) = compile_source(tmp_path, Diagnostics())
-    (reason,) = NativeBackend().reasons(Source(protocol, "a", "a")).values()
+    (reason,) = NativeBackend().reasons(Source(protocol, "a")).values()
     assert reason == ("" if form.is_compiled else f"it contains {form.pure or form.type}")
 
 

@@ -143,6 +143,11 @@ Request Header v1 => request_api_key request_api_version correlation_id client_i
 correlation_id: the client finds the response with it.
 
 ```Text
+Response Header v0 => correlation_id \n\
+  correlation_id => INT32
+```
+
+```Text
 Produce Request (Version: 3) => transactional_id acks timeout_ms [topic_data]
 
   transactional_id => NULLABLE_STRING
@@ -456,11 +461,17 @@ def test_an_answer_about_an_array_that_is_known(tmp_path: Path) -> None:
 
 
 def test_headers_without_marks_are_flexible_as_in_kafka(tmp_path: Path) -> None:
+    numbers = "request_api_key request_api_version correlation_id"
+    types = "  request_api_key => INT16\n  request_api_version => INT16\n  correlation_id => INT32\n"
     headers = "".join(
-        f"Request Header v{n} => {{ id }}\n  id => NULLABLE_STRING\n\n" for n in (1, 2)
+        f"Request Header v{n} => {numbers} id\n{types}  id => NULLABLE_STRING\n\n" for n in (1, 2)
     )
-    assert imported(headers + CASES["W606"], tmp_path)["headers.krm"] == (
+    headers += "Response Header v0 => correlation_id\n  correlation_id => INT32\n\n"
+    assert imported(headers + CASES["W606"], tmp_path)["headers.krm"].startswith(
         "RequestHeader => not top level, max version 2, min version 1, flexible v2+\n"
+        "  RequestApiKey: int16\n"
+        "  RequestApiVersion: int16\n"
+        "  CorrelationId: int32\n"
         "  Id: nullable-string // not flexible\n"
     )
 
@@ -675,11 +686,8 @@ def test_texts_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
     ("type", "hint"),
     [
         ("INT46", 'did you mean "INT64"?'),
-        ("UINT8", "no type is an unsigned integer of 8 bits"),
-        (
-            "FLOAT32",
-            "no type is a float of 32 bits; `float64` has 64; give it with --type FLOAT32=TYPE",
-        ),
+        ("UINT24", "no type has this size; the integers are `int8` to `int64` and `uint8` to `uint64`"),
+        ("FLOAT16", "no type is a float of 16 bits; `float32` has 32"),
         ("INT48", "no type has this name; give it with --type INT48=TYPE"),
     ],
 )

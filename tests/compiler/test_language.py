@@ -604,7 +604,7 @@ def test_headers_of_ones_own_replace_the_standard_ones(build: Build) -> None:
     )
 
     assert package.header_versions(1, 0) == (0, 0)
-    header, request = package.parse_request(bytes.fromhex("0001 0000 0000000000000005 00"))
+    header, request = package.parse_request(bytes.fromhex("0001 0000 00000009 0000000000000005 00"))
     assert (header.trace, request) == (5, package.ARequest())
 
 

@@ -31,7 +31,7 @@ def test_the_version_of_ones_choice_comes_first() -> None:
 def test_inherited_versions() -> None:
     text = shown(ping("    Si", "ze: int32"))
     assert "In v2-v3 of `PingRequest`." in text
-    assert "| v2-v3 | int32, 4 bytes | 00 00 00 00 |" in text
+    assert "| v2-v3 | int32, 4 bytes | 00 00 00 04 |" in text
 
 
 def test_the_default_of_an_enum_has_a_name() -> None:

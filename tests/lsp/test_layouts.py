@@ -49,7 +49,7 @@ offset  field       bytes
 0       Text        unsigned varint of length + 1 (0 is null), then UTF-8; default 00
         Kind        int8, 1 byte; default 01
         Parts       unsigned varint of count + 1, then the elements
-          Size      int32, 4 bytes; default 00 00 00 00
+          Size      int32, 4 bytes; default 00 00 00 04
           Data      the bytes, size - 4
           (tags)    unsigned varint count, then the tagged fields; default 00
         (tags)      unsigned varint count, then the tagged fields; default 00
