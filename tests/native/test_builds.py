@@ -339,7 +339,9 @@ def test_subclasses(builds: Builds) -> None:
         value = Own(kind=5, content=b"abc")
         assert value.shout() == "5!"
         assert value.encode(0) == b"\0\0\0\4\5abc"
-        assert type(Own.decode(value.encode(0), 0)) is build_.Framed
+        # The function of a compiled class does not know through which class it is called.
+        is_compiled = build_ is builds.compiled
+        assert type(Own.decode(value.encode(0), 0)) is (build_.Framed if is_compiled else Own)
 
 
 def test_memory(builds: Builds) -> None:
