@@ -53,8 +53,8 @@ $(SMALL)/.installed: pyproject.toml
 test-compiler: $(SMALL)/.installed ## Run the tests of compiler, wire and generated code in a small environment (no Java)
 	$(SMALL)/bin/python -m pytest -n auto $(LEFT_OUT:%=--ignore=tests/%.py) $(or $(TESTS),tests/compiler tests/wire tests/generated)
 
-test-sweeps: setup ## Run the long searches that `make test` leaves out
-	$(BIN)/python -m tests.run -n auto --dist loadgroup -m sweep
+test-sweeps: setup ## Run the long searches that `make test` leaves out (MARKS=sweep: without those that take an hour)
+	$(BIN)/python -m tests.run -n auto --dist loadgroup -m "$(or $(MARKS),sweep or search)"
 
 test-all: setup ## Run both at once
 	$(BIN)/python -m tests.run -n auto --dist loadgroup -m ""

@@ -182,7 +182,7 @@ def test_something_else_in_the_place_of_a_file(ordinary: Path, tmp_path: Path, b
     assert problems(ordinary, tmp_path / "home", cases) == {}
 
 
-@pytest.mark.sweep
+@pytest.mark.search
 @pytest.mark.parametrize("begin", range(0, len(CASES), PER_TEST))
 @pytest.mark.parametrize("shift", [0, 1])
 def test_everything_else_in_the_place_of_every_file(

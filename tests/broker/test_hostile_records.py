@@ -106,7 +106,7 @@ def test_the_metadata_log(fresh: Copy, begin: int) -> None:
     assert problems(CASES[3::SHARE][begin : begin + PER_TEST], fresh) == {}
 
 
-@pytest.mark.sweep
+@pytest.mark.search
 @pytest.mark.parametrize("begin", range(0, len(CASES), PER_TEST))
 def test_the_metadata_log_with_all_values(fresh: Copy, begin: int) -> None:
     assert problems(CASES[begin : begin + PER_TEST], fresh) == {}
@@ -117,7 +117,7 @@ def test_internal_topics(fresh: Copy, topic: str) -> None:
     assert problems(list(internal_cases(topic, NOWHERE))[3::9], fresh) == {}
 
 
-@pytest.mark.sweep
+@pytest.mark.search
 @pytest.mark.parametrize("topic", [OFFSETS, TRANSACTIONS])
 def test_internal_topics_with_all_values(fresh: Copy, topic: str) -> None:
     assert problems(internal_cases(topic, NOWHERE), fresh) == {}

@@ -145,7 +145,7 @@ def test_files_with_the_names_of_helpers(build: Build) -> None:
     assert package.Main.from_dict(value.to_dict()) == value
 
 
-@pytest.mark.sweep
+@pytest.mark.search
 def test_type_checkers_and_linters_accept_all_names(tmp_path: Path, chosen: list[str]) -> None:
     source = write_files(tmp_path / "definitions", {})
     write_files(source / "p", protocol([*chosen[::4], "NotImplementedError"]))

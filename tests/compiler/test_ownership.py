@@ -300,7 +300,7 @@ def test_a_run_changes_only_files_of_its_source(tmp_path: Path, seed: int) -> No
     _try(tmp_path, seed, 30)
 
 
-@pytest.mark.sweep
+@pytest.mark.search
 @pytest.mark.parametrize("seed", range(1000, 1100))
 def test_a_run_changes_only_files_of_its_source_in_many_projects(tmp_path: Path, seed: int) -> None:
     _try(tmp_path, seed, 60)

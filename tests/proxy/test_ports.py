@@ -369,7 +369,7 @@ def test_brokers_that_come_move_and_go(monkeypatch: pytest.MonkeyPatch, brokers:
     search(120, 1, monkeypatch, brokers)
 
 
-@pytest.mark.sweep
+@pytest.mark.search
 @pytest.mark.parametrize("seed", range(2, 10))
 def test_brokers_that_come_move_and_go_for_long(
     seed: int, monkeypatch: pytest.MonkeyPatch, brokers: Brokers

@@ -483,7 +483,7 @@ def test_nothing_is_lost_while_the_file_changes(options: tuple[str, ...], tmp_pa
     churn(tmp_path, 12, *options)
 
 
-@pytest.mark.sweep
+@pytest.mark.search
 @pytest.mark.parametrize("options", [(), ("--workers", "3")])
 def test_nothing_is_lost_while_the_file_changes_for_long(
     options: tuple[str, ...], tmp_path: Path

@@ -20,7 +20,7 @@ OF_THE_FUTURE = {"B106", "B107"}
 
 @pytest.mark.parametrize(
     ("count", "number"),
-    [(30, 1), *(pytest.param(400, number, marks=pytest.mark.sweep) for number in range(2, 6))],
+    [(30, 1), *(pytest.param(400, number, marks=pytest.mark.search) for number in range(2, 6))],
 )
 def test_random_changes(count: int, number: int, tmp_path: Path) -> None:
     tried: Counter[bool] = Counter()

@@ -22,7 +22,7 @@ from tests.random_definitions.strategies import protocols
 FEW, MANY = 6, 200
 
 
-@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.search)])
 @pytest.mark.parametrize(
     ("way", "forms"),
     [(through_json, JSON_FORMS), (through_guide, GUIDE_FORMS)],

@@ -11,7 +11,7 @@ from tests.random_definitions.search import search
 
 @pytest.mark.parametrize(
     ("count", "seed"),
-    [(30, 1), *(pytest.param(250, seed, marks=pytest.mark.sweep) for seed in range(2, 10))],
+    [(30, 1), *(pytest.param(250, seed, marks=pytest.mark.search) for seed in range(2, 10))],
 )
 def test_random_protocols(count: int, seed: int, tmp_path: Path) -> None:
     tried: list[str] = []

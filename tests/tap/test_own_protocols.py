@@ -263,7 +263,7 @@ def test_a_few_protocols(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: 
     search(tmp_path, monkeypatch, seed)
 
 
-@pytest.mark.sweep
+@pytest.mark.search
 @pytest.mark.parametrize("seed", range(6, 150))
 def test_many_protocols(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     search(tmp_path, monkeypatch, seed)

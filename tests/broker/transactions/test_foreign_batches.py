@@ -243,7 +243,7 @@ def test_a_few_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: s
     assert accepted > 10
 
 
-@pytest.mark.sweep
+@pytest.mark.search
 @pytest.mark.parametrize("stop", STOPS)
 def test_many_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: str) -> None:
     for seed in range(4, 150):

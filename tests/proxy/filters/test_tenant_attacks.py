@@ -279,7 +279,7 @@ def test_no_field_reaches_another_tenant(tenancy: Tenancy, cls: Any) -> None:
     attack(tenancy, cls, NEWEST[cls])
 
 
-@pytest.mark.sweep
+@pytest.mark.search
 @pytest.mark.parametrize("cls", NEWEST, ids=lambda cls: cls.__name__)
 def test_no_field_of_older_versions_reaches_another_tenant(tenancy: Tenancy, cls: Any) -> None:
     assert cls.min_version <= NEWEST[cls]
