@@ -47,6 +47,12 @@ class Message:
         """Whether the version field may hold any number: one layout for all of them."""
         return bool(self.cls._open_ended) and self.version_field is not None
 
+    def reads_as_newest(self, data: bytes) -> bool:
+        """Whether the bytes have a version that is newer than all, and that is read as the newest one."""
+        if self.version_field is None or not self.cls._reads_newer:
+            return False
+        return int.from_bytes(data[:2], "big", signed=True) > int(self.cls.max_version)
+
     def layout(self, version: int) -> Layout:
         found: Layout = self.package.layout(self.cls, version)
         return found
