@@ -462,7 +462,9 @@ def test_an_answer_about_an_array_that_is_known(tmp_path: Path) -> None:
 
 def test_headers_without_marks_are_flexible_as_in_kafka(tmp_path: Path) -> None:
     numbers = "request_api_key request_api_version correlation_id"
-    types = "  request_api_key => INT16\n  request_api_version => INT16\n  correlation_id => INT32\n"
+    types = (
+        "  request_api_key => INT16\n  request_api_version => INT16\n  correlation_id => INT32\n"
+    )
     headers = "".join(
         f"Request Header v{n} => {numbers} id\n{types}  id => NULLABLE_STRING\n\n" for n in (1, 2)
     )
@@ -686,7 +688,10 @@ def test_texts_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
     ("type", "hint"),
     [
         ("INT46", 'did you mean "INT64"?'),
-        ("UINT24", "no type has this size; the integers are `int8` to `int64` and `uint8` to `uint64`"),
+        (
+            "UINT24",
+            "no type has this size; the integers are `int8` to `int64` and `uint8` to `uint64`",
+        ),
         ("FLOAT16", "no type is a float of 16 bits; `float32` has 32"),
         ("INT48", "no type has this name; give it with --type INT48=TYPE"),
     ],
