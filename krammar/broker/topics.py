@@ -146,11 +146,11 @@ class Topics:
         configs = {"cleanup.policy": "compact"}
         if name == OFFSETS_TOPIC:
             configs["compression.type"] = "producer"
-            configs["segment.bytes"] = str(config.offsets_topic_segment_bytes)
+            configs |= _segment_bytes(config.offsets_topic_segment_bytes)
             factor = config.offsets_topic_replication_factor
             return config.offsets_topic_num_partitions, factor, configs
         configs["compression.type"] = "uncompressed"
-        configs["segment.bytes"] = str(config.transaction_state_log_segment_bytes)
+        configs |= _segment_bytes(config.transaction_state_log_segment_bytes)
         configs["unclean.leader.election.enable"] = "false"
         factor = config.transaction_state_log_replication_factor
         return config.transaction_state_log_num_partitions, factor, configs
@@ -199,6 +199,11 @@ class Topics:
     def _log_config(self, topic: str) -> LogConfig:
         # Unchecked, because Kafka 3.9 allows settings that are invalid today.
         return self._config.topic_config(self._cluster.configs.get((TOPIC, topic), {}), check=False)
+
+
+def _segment_bytes(size: int) -> dict[str, str]:
+    """Return the topic's setting for segments of this size: ``segment.bytes`` must be at least 1 MiB (KIP-1030)."""
+    return {"segment.bytes" if size >= 1 << 20 else "internal.segment.bytes": str(size)}
 
 
 def partition_of(key: str, partitions: int) -> int:

@@ -69,8 +69,10 @@ def test_the_grammar_knows_the_words_of_the_language() -> None:
     assert all(re.fullmatch(modifier, word) for word in MODIFIERS)
     entity, annotation = (each["match"] for each in repository["annotations"]["patterns"][1:3])
     assert all(re.fullmatch(entity, f"entity {word}") for word in ENTITIES)
-    # The others belong to types, to lines of their own, and to members of enums.
-    words = ANNOTATIONS.keys() - {"nullable", "reserved tag", "retriable", "camelcase"}
+    # The others are parts of types, or belong to lines of their own and to members of enums.
+    types = {word for word in ANNOTATIONS if word.startswith("nullable")}
+    assert all(re.fullmatch(type_, word) for word in types)
+    words = ANNOTATIONS.keys() - types - {"reserved tag", "retriable", "camelcase"}
     assert all(re.fullmatch(annotation, word) for word in words)
 
 
