@@ -114,6 +114,13 @@ class Faults(Filter):
         Raises:
             FaultError: a name does not exist, or the rule cannot apply to a message-version that it names.
         """
+        package = self.schema.package
+        if not package.is_kafka_like:
+            raise FaultError(
+                f"rules cannot apply to {package.name}, which has headers of its own or one-way requests",
+                hint="a proxy and a tap pass its frames unread",
+                code="F401",
+            )
         if principal is not None and "principal" not in self._sees:
             raise FaultError(
                 "only krammar's broker knows the principal of a client",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -40,7 +40,8 @@ class Chain:
 
     Raises:
         TypeError: an element is not a filter, or names a class of another protocol.
-        ValueError: a filter is in the chain twice.
+        ValueError: a filter is in the chain twice, or frames have to be read of a protocol whose frames pass unread
+            (``Package.is_kafka_like``).
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Chain:
         each.attached(self.refresh)
 
     def refresh(self) -> None:
-        """Ask the filters again which messages they name. Raises TypeError for a class of another protocol."""
+        """Ask the filters again which messages they name. Errors are those of the constructor."""
         methods: dict[int, list[tuple[int, Named, Method]]] = {}
         for position, each in enumerate(self.filters):
             for named, method in each.methods():
@@ -101,6 +102,8 @@ class Chain:
         self.refuse_unknown = self._refuse_unknown or any(
             each.refuse_unknown for each in self.filters
         )
+        if not self.package.is_kafka_like:
+            self._check_unread(methods)
         # What is done, by api key and version as one number of 32 bits, for all requests of the protocol.
         # Connections have the dictionary, so it stays the same. ApiVersions depends on all that filters name, and
         # responses that were rewritten for other work are not used again.
@@ -113,6 +116,15 @@ class Chain:
             }
         )
         self._after.clear()
+
+    def _check_unread(self, methods: Mapping[int, list[tuple[int, Named, Method]]]) -> None:
+        """Raise ValueError if a frame would have to be read: the bytes pass as they come, and nothing would be done."""
+        reason = f"the frames of {self._protocol} pass unread, because it has headers of its own or one-way requests"
+        if methods:
+            [(_, _, method), *_] = next(iter(methods.values()))
+            raise ValueError(f"{name_of(method)} would see no message: {reason}")
+        if self.refuse_unknown:
+            raise ValueError(f"refuse_unknown would refuse nothing: {reason}")
 
     def unknown(self, api: int) -> Work | None:
         """Return the work for a request that the protocol does not define."""
