@@ -16,6 +16,7 @@ import wafka_wire
 from tests.generated.catalogue import messages
 from tests.generated.oracles import kafka_python, kafka_python_old, kio
 from tests.generated.test_apache_kafka import WITHOUT_SCHEMA
+from tests.interop import kmsg_messages
 
 PATH = Path(__file__).parents[2] / "docs" / "oracles.md"
 
@@ -34,8 +35,8 @@ RECORDS = {
 TEMPLATE = """\
 # Oracles: what other implementations confirm
 
-The tests compare `kafka_wire` with kio, kafka-python and Apache Kafka's own classes. This page lists how many
-message-versions each of them confirms, where an oracle is limited, and which message-versions neither kio nor
+The tests compare `kafka_wire` with kio, kafka-python, franz-go's kmsg and Apache Kafka's own classes. This page lists how
+many message-versions each of them confirms, where an oracle is limited, and which message-versions neither kio nor
 kafka-python knows. `python -m tests.generated.coverage --write` writes the page, and a test compares it with what the
 oracles know.
 
@@ -52,10 +53,14 @@ krammar's own.
 | both of them | {both} |
 | at least one of them | {either} |
 | none of them | {none} |
+| kmsg {kmsg_version} | {kmsg} |
 | Apache Kafka's own classes | {apache} |
 
 `tests/generated/test_apache_kafka.py` reads and writes the same values with the classes in Kafka's jars: 4.4 first, and
 3.9 for the versions that Kafka 4 dropped. `make interop` fetches the jars and runs it. It needs a JDK and Maven.
+
+`tests/interop/test_kmsg.py` passes krammar's bytes to kmsg, which decodes them and encodes them again. The bytes must be
+the same, and so must whole frames of requests and messages of defaults. `make interop` runs it. It needs Go.
 
 Every message-version also has tests without an oracle: values and bytes survive a round trip, the layout-driven reader
 and writer agree with the generated code, and mutated, truncated and invalid input is refused. Some message-versions have
@@ -78,9 +83,15 @@ manually written bytes (`tests/generated/test_vectors.py`).
   schemas have dropped since. For these versions the tests use its older classes.
 - Kafka and kio refuse null `Records` in ShareFetchResponse from version 1 on. A definition cannot state that a field is
   no longer nullable, so krammar accepts null in every version.
+- kmsg has `IsKRaftController` of StopReplicaRequest version 4 in another place than Kafka, and writes ControlledShutdownRequest
+  version 0 without its body in frames. It reads null keys of record headers as empty ones, and writes the
+  generation -1 of a sticky assignor's data as version 0, without a generation.
+- kmsg's nullable fields are null by default, where Kafka's are empty. `TimeoutMs` has a default in six of its requests,
+  where Kafka's is 0, `ReplicaId` of ListOffsetsRequest is -1, and `AllowAutoTopicCreation` of MetadataRequest is false.
 
 ## Message-versions that neither kio nor kafka-python knows
 
+kmsg confirms {only_kmsg} of these message-versions.
 Messages in *italics* have no schema in Kafka either: Kafka's own code reads and writes them manually.
 
 {unknown}
@@ -114,6 +125,7 @@ def text() -> str:
     ]
     oracles = known()
     either = oracles["kio"] | oracles["kafka-python"]
+    kmsg = {(message.name, version) for message, version in kmsg_messages.known()}
     assert either <= set(everything)
     missing: dict[str, list[int]] = {}
     for name, version in everything:
@@ -132,6 +144,9 @@ def text() -> str:
         both=len(oracles["kio"] & oracles["kafka-python"]),
         either=len(either),
         none=len(everything) - len(either),
+        kmsg_version=kmsg_messages.kmsg_version(),
+        kmsg=len(kmsg),
+        only_kmsg=len(kmsg - either),
         apache=sum(name not in WITHOUT_SCHEMA for name, _ in everything),
         unknown="\n".join(lines),
     )
