@@ -62,6 +62,7 @@ def test_api_versions_lists_features(client: RawClient) -> None:
     )
     finalized = {feature.name: feature.max_version_level for feature in response.finalized_features}
     assert finalized["transaction.version"] == 2
+    assert finalized["kraft.version"] == 1
     assert "metadata.version" in finalized
     assert response.finalized_features_epoch >= 0
 

@@ -14,8 +14,18 @@ from kafka_wire import (
     IncrementalAlterConfigsRequest,
 )
 
+from krammar.broker import metadata_records
+from krammar.broker.metadata_records import (
+    KAFKA_FEATURES,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    NEW_FEATURES,
+    OLDEST_LEVEL,
+    SUPPORTED_FEATURES,
+)
 from krammar.wire.reflection import fields
 from tests.broker.support import RawClient
+from tests.interop.apache import tool
 from tests.interop.node_cases import CASES, feature, update
 from tests.interop.processes import Server
 
@@ -99,6 +109,61 @@ def test_the_same_apis(brokers: list[Server]) -> None:
     }
     different = {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
     assert set(different) <= {"SHARE_GROUP_HEARTBEAT"}
+
+
+def _features(server: Server, version: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the supported and the finalized features that ApiVersions lists: each with its range of levels."""
+    [request] = CASES["ApiVersions"](server.folder)
+    with RawClient(server.port) as client:
+        response = client.call(at_version(request, version), version)
+    supported = {f.name: (f.min_version, f.max_version) for f in response.supported_features}
+    finalized = {
+        f.name: (f.min_version_level, f.max_version_level) for f in response.finalized_features
+    }
+    return supported, finalized
+
+
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_the_same_levels_of_features(brokers: list[Server], version: int) -> None:
+    """Kafka has more features, and its new folders have the newest metadata.version."""
+    (ours, our_levels), (theirs, their_levels) = (_features(each, version) for each in brokers)
+    assert theirs == {
+        # Before v4, clients cannot decode ranges that begin at 0.
+        name: levels
+        for name, levels in KAFKA_FEATURES.items()
+        if version >= 4 or levels[0] > 0
+    }
+    assert ours.keys() >= theirs.keys() & SUPPORTED_FEATURES
+    assert ours.items() <= theirs.items()
+    assert our_levels.keys() >= SUPPORTED_FEATURES.keys()
+    del our_levels["metadata.version"], their_levels["metadata.version"]
+    assert our_levels.items() <= their_levels.items()
+
+
+def _mapping(release: str) -> dict[str, int]:
+    """Return the levels that Kafka gives a new folder with a metadata.version, such as 4.0-IV3."""
+    told = tool(
+        "kafka.tools.StorageTool", "version-mapping", "--release-version", release, jars="broker"
+    ).stdout
+    found = re.findall(r"^([a-z.]+)=(\d+)", told, re.MULTILINE)
+    return {name: int(level) for name, level in found}
+
+
+def test_levels_of_a_new_folder(kafka_jars: str) -> None:
+    """Those of Kafka 4.0, and kraft.version 1 as control record."""
+    assert _mapping("4.0-IV3").items() >= {**NEW_FEATURES, KRAFT_VERSION: 1}.items()
+
+
+def test_metadata_versions_have_the_same_levels(kafka_jars: str) -> None:
+    """LEVEL_4_0_IV3 is Kafka's 4.0-IV3."""
+    ours = {
+        f"{found[1]}.{found[2]}-{found[3]}": level
+        for name, level in vars(metadata_records).items()
+        if (found := re.fullmatch(r"LEVEL_(\d)_(\d)_(IV\d)", name))
+    }
+    assert len(ours) >= 6
+    assert {release: _mapping(release)[METADATA_VERSION] for release in ours} == ours
+    assert _mapping("3.3-IV3")[METADATA_VERSION] == OLDEST_LEVEL
 
 
 def _set_least(client: RawClient, node: str, value: str | None) -> None:

@@ -10,7 +10,7 @@ from kafka_wire import ApiVersionsRequest, ApiVersionsResponse, ErrorCode
 
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
-from krammar.broker.metadata_records import KRAFT_VERSION, SUPPORTED_FEATURES
+from krammar.broker.metadata_records import SUPPORTED_FEATURES
 from krammar.broker.session import Session
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
@@ -59,6 +59,6 @@ class ApiVersionsHandlers:
                     name=name, max_version_level=level, min_version_level=level
                 )
                 for name, level in self.cluster.features.items()
-                if level > 0 and name != KRAFT_VERSION
+                if level > 0
             ],
         )
