@@ -198,6 +198,11 @@ class Tables(dict[str, StructTable]):
 
     def package(self) -> str:
         """Return the generated package: ``kafka_wire`` for the tables of ``kafka_wire.layouts.fetch``."""
+        return self._package
+
+    @cached_property
+    def _package(self) -> str:
+        # Tables do not know their module, whose text names no package, so it is looked for once.
         modules = tuple(sys.modules.items())
         places = (name for name, m in modules if getattr(m, "__dict__", {}).get("TABLES") is self)
         return next(places).rpartition(".layouts.")[0]
