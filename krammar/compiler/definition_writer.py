@@ -8,6 +8,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from krammar.compiler.front.headers import NEWER
+from krammar.compiler.header_versions import header_modifiers, usual_headers
 from krammar.compiler.ir import PRIMITIVES
 from krammar.compiler.names import singular
 from krammar.compiler.schemas import ImportSchemaError, MessageSchema, Range, SchemaField, intersect
@@ -49,6 +50,7 @@ class _Writer:
         self.enums = [(pattern, *target.split()) for pattern, target in enums.items()]
         self.warnings = warnings
         self.names = {schema.name for schema in schemas}
+        self.responses = {schema.base: schema for schema in schemas if schema.kind == "response"}
         self.commons: dict[tuple[str, str], str] = {}
 
     def write(self) -> dict[str, str]:
@@ -124,7 +126,9 @@ class _Writer:
                     fields = [self._not_version(schema, item) for item in fields]
                 modifiers.append("with version field")
                 first = schema.key if schema.kind == "coordinator-key" else default or low
-                lines.append(f"  Version: int16({first})" if first else "  Version: int16")
+                lines.append(
+                    f"  Version: int16({first})" if str(first) != "0" else "  Version: int16"
+                )
             if not schema.open_ended:
                 modifiers.append(f"max version {high}")
         if schema.kind != "response":
@@ -136,9 +140,24 @@ class _Writer:
                 modifiers.append(NEWER)
             if schema.routing:
                 modifiers.append(schema.routing)
+            modifiers += self._headers(schema)
         header = f"{schema.name} =>" + (f" {', '.join(modifiers)}" if modifiers else "")
         body = self._fields(schema, fields, schema.span, schema.name, 1)
         return [header, *lines, *body]
+
+    def _headers(self, schema: MessageSchema) -> list[str]:
+        """The modifiers for headers other than the usual ones."""
+        low, high = schema.span
+        usual = usual_headers(schema.name, low, schema.flexible_from)
+        response = self.responses.get(schema.base)
+        return [
+            f"{word} {header}" + ("" if first is None else f" v{first}+")
+            for word, given, pairs in (
+                ("header", schema.headers, usual.request),
+                ("response header", response.headers if response else {}, usual.response),
+            )
+            for first, header in header_modifiers(given, pairs, low, high)
+        ]
 
     def _not_version(self, schema: MessageSchema, item: SchemaField) -> SchemaField:
         """Rename a field `Version`, because the field that is not in the JSON has this name."""
@@ -211,7 +230,7 @@ class _Writer:
     def _type(
         self, schema: MessageSchema, item: SchemaField, path: str, versions: Range, hint: str
     ) -> str:
-        since = self._nullable_since(schema, item, path, versions)
+        since = self._null_versions(schema, item, path, versions)
         default = f"({item.default})" if item.default is not None else ""
         if item.common and not _in_place(item):
             name = self.commons[schema.name, item.common]
@@ -222,7 +241,7 @@ class _Writer:
         if item.array:
             words = [word for word in ("" if since is None else "nullable", item.length) if word]
             if elements := intersect(item.null_elements, versions):
-                from_ = "" if elements == versions else f"-v{elements[0]}+"
+                from_ = "" if elements == versions else _null_range(elements, versions)
                 name = f"{'[' * name.count('[')}nullable-{name.strip('[]')}{from_}{']' * name.count(']')}"
             name = f"{'[' * (item.depth - 1)}{name}{']' * (item.depth - 1)}"
             return f"{'-'.join(words)}{since or ''}[{name}]{hint}{default}"
@@ -244,10 +263,10 @@ class _Writer:
                 raise ImportSchemaError(schema.path, item.line, message)
         return ""
 
-    def _nullable_since(
+    def _null_versions(
         self, schema: MessageSchema, item: SchemaField, path: str, versions: Range
     ) -> str | None:
-        """``-v7+`` if the field is nullable from version 7, empty if always, None if never."""
+        """``-v7+`` or ``-v0-v3`` if the field is nullable in these versions, empty if in all, None if in none."""
         null = intersect(item.nullable, versions)
         if null is None:
             return None
@@ -262,12 +281,11 @@ class _Writer:
         if not item.array and not item.type:
             message = f"{path}: a struct cannot be nullable in some of its versions only"
             raise ImportSchemaError(schema.path, item.line, message)
-        if null[1] == versions[1]:
-            return f"-v{null[0]}+"
-        self.warnings.append(
-            f"{path}: nullable in versions {null[0]} to {null[1]} only; the definition allows null in all versions"
-        )
-        return ""
+        return _null_range(null, versions)
+
+
+def _null_range(null: Range, versions: Range) -> str:
+    return f"-v{null[0]}+" if null[1] == versions[1] else f"-v{null[0]}-v{null[1]}"
 
 
 def _follows(schemas: list[MessageSchema]) -> list[str]:

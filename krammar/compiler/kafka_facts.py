@@ -141,6 +141,9 @@ def add_facts(schema: MessageSchema) -> None:
         "coordinator-"
     )
     schema.reads_newer = schema.name in READS_NEWER
+    if schema.kind == "data" and schema.fields and schema.fields[0].name == "Version":
+        # In other notations, the default of the version is unknown.
+        schema.fields[0].default = schema.fields[0].default or "0"
     # The version of a record key is the type of the record. A single version is not written.
     lone = schema.name in VERSION_PREFIXED and schema.versions == (0, 0)
     schema.open_ended = schema.flexible_from is None and (lone or schema.kind == "coordinator-key")

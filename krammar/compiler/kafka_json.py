@@ -17,10 +17,12 @@ from uuid import UUID
 
 from krammar.compiler import ir, layout
 from krammar.compiler.front.source import HEADERS
-from krammar.compiler.header_versions import header_versions
-from krammar.compiler.kafka_facts import ROUTING, VERSION_PREFIXED
+from krammar.compiler.header_versions import by_version, header_versions, runs, usual_headers
+from krammar.compiler.kafka_facts import READS_NEWER, ROUTING, VERSION_PREFIXED
 from krammar.compiler.layout_table import layout_table
 
+# Keys are of the type int16.
+_MAX_KEY = 0x7FFF
 # Types that Kafka's schemas do not have.
 _UNKNOWN = frozenset({"uint8", "uint64", "float32"})
 
@@ -92,18 +94,34 @@ class _Exporter:
             raise _Unsupported("it is a push, and Kafka's servers send only responses")
         kind, key = self._kind(struct)
         request = self.requests.get(struct.name)
+        if request is not None and request.response is None:
+            raise _Unsupported("it is `one way`, and each of Kafka's requests has a response")
+        if key is not None and not 0 <= key <= _MAX_KEY:
+            raise _Unsupported(f"its key is {key}, and those of Kafka are from 0 to {_MAX_KEY}")
+        if struct.reads_newer and struct.name not in READS_NEWER:
+            raise _Unsupported("a schema cannot say that newer versions are read as the newest")
+        if struct.name in READS_NEWER and not struct.reads_newer:
+            raise _Unsupported(f"Kafka reads newer versions of {struct.name} as the newest")
         if request is not None and request.response_key is not None:
             raise _Unsupported("it has a response key, and Kafka's responses have none")
         fields = list(struct.fields)
+        high = layout_table(struct).max_version
         if kind.startswith("coordinator-") or struct.name in VERSION_PREFIXED:
             fields = fields[1:]  # Kafka writes the version before these messages
-        high = struct.max_version
-        if high is None:
-            high = layout_table(struct).max_version
-            if kind != "coordinator-key" and struct.name not in VERSION_PREFIXED:
-                warnings.append(
-                    f"the definition has no last version; the schema ends with version {high}"
-                )
+            if kind != "coordinator-key" and struct.fields[0].default != struct.min_version:
+                raise _Unsupported("its Version is not in the schema, and so is its default")
+        open_ended = struct.flexible_from is None and (
+            kind == "coordinator-key"
+            or (struct.name in VERSION_PREFIXED and (struct.min_version, high) == (0, 0))
+        )
+        if open_ended and (struct.max_version is not None or struct.min_version):
+            raise _Unsupported("it has a first or last version, and Kafka's accepts every version")
+        if struct.max_version is None and not open_ended:
+            warnings.append(
+                f"the definition has no last version; the schema ends with version {high}"
+            )
+        if any(item.throttle_from is not None for item in struct.fields):
+            warnings.append("the schema does not say from which version on the broker throttles")
         span = ir.VersionRange(struct.min_version, high)
         flexible = struct.flexible_from
         commons = _Commons(struct, ir.VersionRange(flexible) if flexible is not None else None)
@@ -115,11 +133,8 @@ class _Exporter:
             "flexibleVersions": "none" if flexible is None else f"{flexible}+",
             "fields": _fields(fields, struct, span, commons),
         }
-        given = () if request is None else request.headers
-        if request is not None and request.struct is not struct:
-            given = request.response_headers
-        if request is not None and given:
-            schema["headerVersions"] = self._header_versions(request, struct, high)
+        if request is not None and (headers := self._header_versions(request, struct)):
+            schema["headerVersions"] = headers
         shared = list(commons.schemas(span))
         if commons.reserved:
             tags = ", ".join(map(str, sorted(commons.reserved)))
@@ -131,20 +146,26 @@ class _Exporter:
             )
         return schema | ({"commonStructs": shared} if shared else {}), warnings
 
-    def _header_versions(self, request: ir.Request, struct: ir.Struct, high: int) -> dict[str, str]:
-        """The versions of headers (KIP-1313): all versions of a message, from 0 on."""
+    def _header_versions(self, request: ir.Request, struct: ir.Struct) -> dict[str, str]:
+        """The versions of headers (KIP-1313) in all versions of a message, from 0 on. Empty if they are the usual ones."""
         tops = (self.structs.get(name) for name in ("RequestHeader", "ResponseHeader"))
         maxima = [2 if top is None else layout_table(top).max_version for top in tops]
         found = header_versions(request, *maxima)
-        pairs = found.request if request.struct is struct else found.response
-        firsts = [0, *(first for first, _ in pairs[1:]), None]
+        first = request.struct
+        usual = usual_headers(first.name, first.min_version, first.flexible_from)
+        pairs, expected = found.request, usual.request
+        if first is not struct:
+            pairs, expected = found.response, usual.response
+        span = (first.min_version, layout_table(first).max_version)
+        headers = by_version(pairs, *span)
+        if headers == by_version(expected, *span):
+            return {}
+        found_runs = runs(headers)
+        firsts = [0, *(low for low, _ in found_runs[1:])]
+        lasts = [*(low - 1 for low in firsts[1:]), None]
         return {
-            (
-                f"{first}+"
-                if last is None
-                else f"{first}-{last - 1}" if last - 1 > (first or 0) else f"{first}"
-            ): str(header)
-            for first, last, (_, header) in zip(firsts, firsts[1:], pairs, strict=False)
+            f"{low}+" if high is None else f"{low}-{high}" if high > low else f"{low}": str(header)
+            for low, high, (_, header) in zip(firsts, lasts, found_runs, strict=True)
         }
 
     def _kind(self, struct: ir.Struct) -> tuple[str, int | None]:

@@ -82,6 +82,7 @@ class _Merger:
             else:
                 new.commons[name] = fields
         new.fields = self._merge_fields(new.fields, old.fields, new.name)
+        new.headers = {v: h for v, h in old.headers.items() if v < self.low} | new.headers
         new.versions = (below[0], new.span[1])
         new.older.append((below, old.release))
         if old_flexible:

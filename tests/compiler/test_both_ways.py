@@ -6,6 +6,7 @@ The bytes of all versions are the same, or the export names the form that the ot
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -20,6 +21,7 @@ from krammar.compiler.compatibility import compare
 from krammar.compiler.front.source import compile_texts
 from krammar.compiler.generate import Generator
 from krammar.compiler.guide import Answers, import_guides
+from krammar.compiler.header_versions import by_version, header_versions
 from krammar.compiler.importer import import_schemas
 from krammar.compiler.kafka_json import Exported, export
 from krammar.inspect.notation import show
@@ -109,6 +111,21 @@ def test_the_forms_are_many() -> None:
 
 
 # -- Kafka's JSON --------------------------------------------------------------------------------------
+
+
+# Headers with unsigned keys, which pushes and response keys need.
+UNSIGNED = """\
+RequestHeader => not top level, max version 2
+  Key: uint16
+  Version: int16
+  CorrelationId: int32
+
+ResponseHeader => not top level, max version 1
+  Key: uint16
+  Version: int16
+  CorrelationId: int32
+
+"""
 
 
 def pair(text: str) -> str:
@@ -202,11 +219,58 @@ def test_defaults_in_json(tmp_path: Path, spelled: str, default: str) -> None:
             "EndTxnMarker => not top level, max version 1\n  A: int8\n",
             "EndTxnMarker: Kafka writes a version before EndTxnMarker",
         ),
+        (
+            "EndTxnMarker => not top level, with version field, max version 0\n  Version: int16\n  A: int8\n",
+            "EndTxnMarker: it has a first or last version, and Kafka's accepts every version",
+        ),
+        (
+            "EndTxnMarker => not top level, with version field, max version 1\n  Version: int16(1)\n  A: int8\n",
+            "EndTxnMarker: its Version is not in the schema, and so is its default",
+        ),
+        (
+            "S => not top level, with version field, max version 1, newer versions read as the newest\n"
+            "  Version: int16\n  A: int8\n",
+            "S: a schema cannot say that newer versions are read as the newest",
+        ),
+        (
+            "ConsumerProtocolAssignment => not top level, with version field, max version 1\n"
+            "  Version: int16\n  A: int8\n",
+            "ConsumerProtocolAssignment: Kafka reads newer versions of ConsumerProtocolAssignment as the newest",
+        ),
+        (
+            "AKey => not top level, with version field, max version 1\n  Version: int16\n  A: int8\n\n"
+            "AValue => not top level, with version field, max version 1\n  Version: int16(1)\n  A: int8\n",
+            "AKey: it has a first or last version, and Kafka's accepts every version",
+        ),
+        (
+            "AKey => not top level, with version field\n  Version: int16(-1)\n  A: int8\n\n"
+            "AValue => not top level, with version field, max version 1\n  Version: int16\n  A: int8\n",
+            "AKey: its key is -1, and those of Kafka are from 0 to 32767",
+        ),
+        (
+            "PutRequest => key 0, max version 0, one way, header 0\n  A: int8\n",
+            "PutRequest: it is `one way`, and each of Kafka's requests has a response",
+        ),
+        (
+            UNSIGNED
+            + "PutRequest => key 0x8000, max version 0\n  A: int8\n\nPutResponse =>\n  A: int8\n",
+            "PutRequest: its key is 32768, and those of Kafka are from 0 to 32767",
+        ),
+        (
+            UNSIGNED + "Push => key 1, max version 0, push\n  A: int8\n",
+            "Push: it is a push, and Kafka's servers send only responses",
+        ),
+        (
+            UNSIGNED
+            + "PutRequest => key 0, max version 0, response key 1\n  A: int8\n\nPutResponse =>\n  A: int8\n",
+            "PutResponse: it has a response key, and Kafka's responses have none",
+        ),
     ],
 )
 def test_structs_that_an_import_would_read_differently(text: str, reason: str) -> None:
     exported = export(compiled(text))
-    assert exported.files == {}
+    name = reason.partition(":")[0]
+    assert f"{name}.json" not in exported.files
     assert reason in [f"{name}: {why}" for name, why in exported.refused.items()]
 
 
@@ -214,6 +278,69 @@ def test_the_own_version_of_a_struct_keeps_its_default(tmp_path: Path) -> None:
     text = "S => not top level, with version field, max version 3\n  Version: int16(2)\n  A: int8 // v1+\n"
     struct = imported(export(compiled(text)), tmp_path / "json").files[0].structs[0]
     assert (struct.version_field, struct.fields[0].default) == ("version", 2)
+
+
+def test_the_own_version_of_a_struct_keeps_a_default_below_its_versions(tmp_path: Path) -> None:
+    text = "S => not top level, with version field, max version 3, min version 1\n  Version: int16\n  A: int8\n"
+    struct = imported(export(compiled(text)), tmp_path / "json").files[0].structs[0]
+    assert (struct.min_version, struct.fields[0].default) == (1, 0)
+
+
+def headers(protocol: ir.Protocol) -> list[dict[int, int]]:
+    """The versions of the headers of the first request and its response, by version."""
+    found = header_versions(protocol.requests[0], 2, 1)
+    return [by_version(pairs, 0, 3) for pairs in (found.request, found.response)]
+
+
+@pytest.mark.parametrize(
+    ("modifiers", "request_headers", "response_headers"),
+    [
+        ("", None, None),
+        # These are the usual ones.
+        (", header 1, header 2 v2+, response header 0, response header 1 v2+", None, None),
+        (", header 2", {"0+": "2"}, None),
+        (", header 0, header 1 v1+, header 2 v3+", {"0": "0", "1-2": "1", "3+": "2"}, None),
+        (", response header 0", None, {"0+": "0"}),
+        (", response header 1 v1+", None, {"0": "0", "1+": "1"}),
+        (", header 0 v3+, response header 1", {"0-1": "1", "2": "2", "3+": "0"}, {"0+": "1"}),
+    ],
+)
+def test_headers_of_messages(
+    tmp_path: Path, modifiers: str, request_headers: object, response_headers: object
+) -> None:
+    """KIP-1313. The second export is the same as the first."""
+    protocol = compiled(
+        f"PutRequest => key 0, max version 3, flexible v2+{modifiers}\n  A: int8\n\n"
+        "PutResponse =>\n  B: int8\n"
+    )
+    exported = export(protocol)
+    found = {name: json.loads(text) for name, text in exported.files.items()}
+    assert found["PutRequest.json"].get("headerVersions") == request_headers
+    assert found["PutResponse.json"].get("headerVersions") == response_headers
+    again = imported(exported, tmp_path / "json")
+    assert headers(again) == headers(protocol)
+    assert export(again).files == exported.files
+
+
+def test_headers_that_end_earlier_than_kafkas(tmp_path: Path) -> None:
+    """Kafka's generator gives flexible versions the headers 2 and 1, unless the schema has others."""
+    own = (
+        "RequestHeader => not top level, max version 1\n  RequestApiKey: int16\n  RequestApiVersion: int16\n"
+        "  CorrelationId: int32\n\nResponseHeader => not top level, max version 0\n  CorrelationId: int32\n\n"
+    )
+    text = (
+        "PutRequest => key 0, max version 1, flexible v0+\n  A: int8\n\nPutResponse =>\n  B: int8\n"
+    )
+    exported = export(compiled(own + text))
+    assert '"headerVersions": { "0+": "1" }' in exported.files["PutRequest.json"]
+    assert '"headerVersions": { "0+": "0" }' in exported.files["PutResponse.json"]
+    assert export(imported(exported, tmp_path / "json")).files == exported.files
+
+
+def test_the_version_of_a_throttle_is_reported() -> None:
+    text = "PutRequest => key 0, max version 2\n  A: int8\n\nPutResponse =>\n  ThrottleMillis(2)\n"
+    expected = ["PutResponse: the schema does not say from which version on the broker throttles"]
+    assert export(compiled(text)).warnings == expected
 
 
 def test_fields_without_a_version_are_not_in_schemas(tmp_path: Path) -> None:

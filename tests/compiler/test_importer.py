@@ -141,6 +141,10 @@ def test_a_message_that_begins_later_has_a_min_version(tmp_path: Path) -> None:
         ("string", "0+", "9+", "string"),
         ("bytes", "0+", "0+", "nullable-bytes"),
         ("bytes", "0+", "2+", "nullable-bytes-v2+"),
+        ("bytes", "0+", "0-1", "nullable-bytes-v0-v1"),
+        ("string", "1+", "2-3", "nullable-string-v2-v3 // v1+"),
+        ("string", "1-3", "0-2", "nullable-string-v1-v2 // v1-v3"),
+        ("[]string", "0+", "1", "nullable-v1-v1[string]"),
         ("[]int32", "0+", "0+", "nullable[int32]"),
         ("[]string", "0+", "2+", "nullable-v2+[string]"),
     ],
@@ -150,17 +154,6 @@ def test_nullable_versions(
 ) -> None:
     spec = field("A", type, versions, nullableVersions=nullable)
     assert request(tmp_path, spec, valid="0-4") == [f"  A: {expected}"]
-
-
-def test_null_in_the_first_versions_only_becomes_null_in_all(tmp_path: Path) -> None:
-    folder = save(
-        tmp_path, schema("FooRequest", [field("A", "bytes", nullableVersions="0-1")], "0-4")
-    )
-    result = import_schemas([folder])
-    assert lines(result, "foo.krm")[1] == "  A: nullable-bytes"
-    assert result.warnings == (
-        "FooRequest.A: nullable in versions 0 to 1 only; the definition allows null in all versions",
-    )
 
 
 def test_structs(tmp_path: Path) -> None:

@@ -134,24 +134,64 @@ def test_every_typo_is_an_error_with_a_hint(
         ({"0": "one", "1+": "2"}, '"headerVersions" is not a number from 0 to 32767: "one"'),
         (
             {"0": "1", "1": "2", "2+": "3"},
-            'NoteRequest has request header 3 in version 2 ("headerVersions", KIP-1313), but definitions give it '
-            "header 2, and cannot choose another",
+            'NoteRequest has header 3 in version 2 ("headerVersions", KIP-1313), but RequestHeader has the versions '
+            "0 to 2 (import a RequestHeader.json with that version)",
         ),
-        ({"0+": 2}, "NoteRequest has request header 2 in version 0"),
     ],
 )
-def test_headers_that_definitions_do_not_have(tmp_path: Path, headers: Any, message: str) -> None:
+def test_headers_that_do_not_exist(tmp_path: Path, headers: Any, message: str) -> None:
     with pytest.raises(ImportSchemaError) as caught:
         _import(tmp_path, {**REQUEST, "headerVersions": headers})
     assert message in str(caught.value)
 
 
-def test_headers_of_responses(tmp_path: Path) -> None:
-    with pytest.raises(ImportSchemaError, match="NoteResponse has response header 0 in version 1"):
-        _import(tmp_path, REQUEST, {**RESPONSE, "headerVersions": {"0+": "0"}})
+def test_headers_of_other_schemas(tmp_path: Path) -> None:
+    with pytest.raises(ImportSchemaError, match="NoteResponse has header 2 in version 1"):
+        _import(tmp_path, REQUEST, {**RESPONSE, "headerVersions": {"0": "0", "1+": "2"}})
     data = {**REQUEST, "type": "data"}
     with pytest.raises(ImportSchemaError, match='type data cannot have "headerVersions"'):
         _import(tmp_path, data)
+
+
+@pytest.mark.parametrize(
+    ("request_headers", "response_headers", "modifiers"),
+    [
+        ({"0": "1", "1+": "2"}, {"0": "0", "1+": "1"}, ""),
+        ({"0+": "2"}, {"0+": "1"}, ", header 2, response header 1"),
+        ({"0+": "1"}, {"0-2": "0"}, ", header 1, response header 0"),
+        (
+            {"0-1": "1", "2+": "2"},
+            {"0-1": "0", "2": "1"},
+            ", header 1, header 2 v2+, response header 0, response header 1 v2+",
+        ),
+        ({"0": "1", "1": "2", "2+": "0"}, {"0": "0", "1+": "1"}, ", header 0 v2+"),
+        ({"0": "0", "1+": "2"}, {"0": "0", "1+": "1"}, ", header 0, header 2 v1+"),
+    ],
+)
+def test_headers_become_modifiers(
+    tmp_path: Path, request_headers: Any, response_headers: Any, modifiers: str
+) -> None:
+    text = _import(
+        tmp_path,
+        {**REQUEST, "headerVersions": request_headers},
+        {**RESPONSE, "headerVersions": response_headers},
+    )
+    assert text.startswith(f"NoteRequest => key 47, max version 2, flexible v1+{modifiers}\n")
+
+
+def test_headers_of_several_releases(tmp_path: Path) -> None:
+    """An older schema adds the headers of its versions."""
+    for folder, versions, headers in (("new", "2", {"2+": "1"}), ("old", "0-1", {"0+": "2"})):
+        (tmp_path / folder).mkdir()
+        for schema in (REQUEST, RESPONSE):
+            schema = {**schema, "validVersions": versions, "fields": [], "commonStructs": []}
+            schema.pop("headerVersions")
+            if schema["type"] == "request":
+                schema |= {"headerVersions": headers}
+            schema["flexibleVersions"] = "none"
+            (tmp_path / folder / f"{schema['name']}.json").write_text(json.dumps(schema))
+    text = import_schemas([tmp_path / "new", tmp_path / "old"]).files["note.krm"]
+    assert text.startswith("NoteRequest => key 47, max version 2, header 2, header 1 v2+\n")
 
 
 @pytest.mark.parametrize(
