@@ -140,6 +140,8 @@ class _Writer:
                 modifiers.append(NEWER)
             if schema.routing:
                 modifiers.append(schema.routing)
+            if schema.cluster_action:
+                modifiers.append("cluster action")
             modifiers += self._headers(schema)
         header = f"{schema.name} =>" + (f" {', '.join(modifiers)}" if modifiers else "")
         body = self._fields(schema, fields, schema.span, schema.name, 1)

@@ -293,7 +293,8 @@ class Request:
     ``routing`` is the kind of broker that it is sent to; empty for any broker. ``response`` is None for a request
     without a response, and for a ``push``. ``response_key`` is the key in the header of the response, or None for the
     request's own. ``headers`` and ``response_headers`` are pairs of a first version, and of the header version from it
-    on, where the definition gives them. The header of a push is a response header.
+    on, where the definition gives them. The header of a push is a response header. ``cluster_action`` is whether only
+    members of the cluster send the request.
     """
 
     struct: Struct
@@ -304,6 +305,7 @@ class Request:
     response_key: int | None = None
     headers: tuple[tuple[int, int], ...] = ()
     response_headers: tuple[tuple[int, int], ...] = ()
+    cluster_action: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,32 @@ ROUTING = {
     for name in names.split()
 }
 
+# The requests that Kafka's ApiKeys mark as cluster actions.
+CLUSTER_ACTIONS = frozenset(
+    [
+        "AllocateProducerIds",
+        "AlterPartition",
+        "BeginQuorumEpoch",
+        "BrokerHeartbeat",
+        "BrokerRegistration",
+        "ControlledShutdown",
+        "DeleteShareGroupState",
+        "DescribeQuorum",
+        "EndQuorumEpoch",
+        "Envelope",
+        "InitializeShareGroupState",
+        "LeaderAndIsr",
+        "ReadShareGroupState",
+        "ReadShareGroupStateSummary",
+        "StopReplica",
+        "UpdateFeatures",
+        "UpdateMetadata",
+        "Vote",
+        "WriteShareGroupState",
+        "WriteTxnMarkers",
+    ]
+)
+
 # Schemas of type `data` that Kafka writes after an int16 version, which is not in their JSON. The last three
 # accept any version: a reader ignores the bytes that it does not know.
 VERSION_PREFIXED = frozenset(
@@ -141,14 +167,16 @@ def add_facts(schema: MessageSchema) -> None:
         "coordinator-"
     )
     schema.reads_newer = schema.name in READS_NEWER
-    if schema.kind == "data" and schema.fields and schema.fields[0].name == "Version":
+    first = schema.fields[0] if schema.fields and schema.kind == "data" else None
+    if first is not None and (first.name, first.type, first.array) == ("Version", "int16", False):
         # In other notations, the default of the version is unknown.
-        schema.fields[0].default = schema.fields[0].default or "0"
+        first.default = first.default or "0"
     # The version of a record key is the type of the record. A single version is not written.
     lone = schema.name in VERSION_PREFIXED and schema.versions == (0, 0)
     schema.open_ended = schema.flexible_from is None and (lone or schema.kind == "coordinator-key")
     if schema.kind == "request":
         schema.routing = ROUTING.get(schema.base, "")
+        schema.cluster_action = schema.base in CLUSTER_ACTIONS
 
 
 def _module(path: Path) -> str:

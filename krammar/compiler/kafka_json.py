@@ -18,7 +18,7 @@ from uuid import UUID
 from krammar.compiler import ir, layout
 from krammar.compiler.front.source import HEADERS
 from krammar.compiler.header_versions import by_version, header_versions, runs, usual_headers
-from krammar.compiler.kafka_facts import READS_NEWER, ROUTING, VERSION_PREFIXED
+from krammar.compiler.kafka_facts import CLUSTER_ACTIONS, READS_NEWER, ROUTING, VERSION_PREFIXED
 from krammar.compiler.layout_table import layout_table
 
 # Keys are of the type int16.
@@ -139,11 +139,18 @@ class _Exporter:
         if commons.reserved:
             tags = ", ".join(map(str, sorted(commons.reserved)))
             warnings.append(f"the schema does not reserve tags: {tags}")
-        routing = self.requests[struct.name].routing if kind == "request" else ""
-        if routing != ROUTING.get(struct.name.removesuffix("Request"), "") and kind == "request":
-            warnings.append(
-                f"the schema does not say where to send the request: {routing or 'any'}"
-            )
+        if request is not None and kind == "request":
+            api = struct.name.removesuffix("Request")
+            routing = request.routing
+            if routing != ROUTING.get(api, ""):
+                warnings.append(
+                    f"the schema does not say where to send the request: {routing or 'any'}"
+                )
+            if request.cluster_action != (api in CLUSTER_ACTIONS):
+                warnings.append(
+                    "the schema does not say that the request is "
+                    f"{'a' if request.cluster_action else 'no'} cluster action"
+                )
         return schema | ({"commonStructs": shared} if shared else {}), warnings
 
     def _header_versions(self, request: ir.Request, struct: ir.Struct) -> dict[str, str]:

@@ -107,6 +107,7 @@ class MessageSchema:
     commons: dict[str, list[SchemaField]] = field(default_factory=dict)
     file: str = ""
     routing: str = ""
+    cluster_action: bool = False
     version_prefixed: bool = False
     reads_newer: bool = False
     open_ended: bool = False

@@ -57,7 +57,7 @@ _RESERVED = re.compile(r"\s+(?P<KEYWORD>reserved tag)(?= |$)")
 _TAGS = re.compile(r"(?P<NUMBER>-?(?:0x[0-9a-fA-F]+|\d+))\b|(?P<PUNCTUATION>,)")
 _FIELD = re.compile(r"\s+(?P<FIELD>[A-Za-z]\w*)(?P<PUNCTUATION>:)?")
 _MODIFIERS = re.compile(
-    r"(?P<KEYWORD>not top level|with version field|no encoding|response (?:key|header)|header|one way|push|key|max version|min version|flexible|frequent|newer versions read as the newest|admin"
+    r"(?P<KEYWORD>not top level|with version field|no encoding|response (?:key|header)|header|one way|push|key|max version|min version|flexible|frequent|cluster action|newer versions read as the newest|admin"
     r"|(?:group|txn|share) coordinator)\b"
     r"|(?P<VERSION>v\d+\+?)|(?P<NUMBER>-?\d+)|(?P<PUNCTUATION>,)|(?P<COMMENT>//.*)"
 )

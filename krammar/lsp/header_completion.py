@@ -69,6 +69,8 @@ def _modifiers(
         offered |= {"flexible": f"flexible v{top or 0}+", "min version": "min version "}
         if not used & set(ROUTINGS):
             offered |= {each: each for each in ROUTINGS}
+        if "push" not in used:
+            offered["cluster action"] = "cluster action"
         offered["frequent"] = "frequent"
         kind = used & {"one way", "push"}
         offered |= {"header": "header "} if "header" not in used else {}

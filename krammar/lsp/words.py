@@ -72,6 +72,7 @@ MODIFIERS = {
     "group coordinator": "The request is sent to the coordinator of a group.",
     "txn coordinator": "The request is sent to the coordinator of a transactional id.",
     "share coordinator": "The request is sent to the coordinator of a share group.",
+    "cluster action": "Only brokers and controllers send the request to each other.",
 }
 ENTITIES = {
     "topicName": "The name of a topic.",

@@ -63,6 +63,8 @@ class RequestInfo(NamedTuple):
     ``flexible_from``  the first flexible version (KIP-482), or None
     ``routing``        where it is sent: "" (any broker), "admin" (the controller), "group coordinator",
                        "txn coordinator" or "share coordinator"
+    ``is_cluster_action``  whether only brokers and controllers send it, to each other. The marks of ``kafka_wire`` are
+                       those of Kafka's ApiKeys, which has DescribeQuorum and UpdateFeatures among them
     """
 
     key: int
@@ -71,6 +73,7 @@ class RequestInfo(NamedTuple):
     max_version: int
     flexible_from: int | None
     routing: str
+    is_cluster_action: bool = False
 
     @property
     def api_name(self) -> str:
@@ -101,6 +104,7 @@ class Package:
 
     ``modules`` maps each module to the names that it defines. ``requests`` has for each api key the names of the
     request's and the response's class, first, last and first flexible version, routing, and unusual header versions.
+    ``cluster_actions`` are the keys of requests that only brokers and controllers send.
     ``pushes`` has for each key of a message that the server sends by itself the name of its class, first, last and first
     flexible version, and header versions. ``response_keys`` are the keys in headers of responses that differ from those
     of the requests. ``heads`` are the places of key, version and correlation id in the headers of requests and of
@@ -115,6 +119,7 @@ class Package:
         requests: Mapping[int, tuple[Any, ...]],
         pushes: Mapping[int, tuple[Any, ...]] | None = None,
         response_keys: Mapping[int, int] | None = None,
+        cluster_actions: tuple[int, ...] = (),
         heads: tuple[Any, Any] | None = None,
     ) -> None:
         self.name = name
@@ -122,7 +127,9 @@ class Package:
         self.responses: dict[int, str | None] = {}
         self._headers: dict[int, tuple[_Pairs, ...]] = {}
         for key, (request, response, low, high, flexible, routing, *headers) in requests.items():
-            self.requests[key] = RequestInfo(key, request, low, high, flexible, routing)
+            self.requests[key] = RequestInfo(
+                key, request, low, high, flexible, routing, key in cluster_actions
+            )
             self.responses[key] = response
             self._headers[key] = tuple(headers) or _header_pairs(low, flexible)
         self.pushes = {key: PushInfo(key, *facts[:4]) for key, facts in (pushes or {}).items()}
@@ -201,7 +208,7 @@ class Package:
 
         Raises UnknownApiKeyError and UnsupportedVersionError.
         """
-        _, name, low, high, _, _ = self._request(api_key)
+        _, name, low, high, _, _, _ = self._request(api_key)
         if not low <= version <= high:
             raise UnsupportedVersionError(name, version, low, high, api_key=api_key)
         request, response = self._headers[api_key]
@@ -242,7 +249,7 @@ class Package:
         if info is None:
             headers: _Pairs = ((0, 1),) if self.has_kafkas_heads else ()
             raise self._unknown(key, self._try_header(data, headers, version))
-        _, name, low, high, _, _ = info
+        _, name, low, high, _, _, _ = info
         headers, _ = self._headers[key]
         if not low <= version <= high:
             header = self._try_header(data, headers, version)

@@ -361,6 +361,26 @@ def test_routing_that_the_import_does_not_know_is_reported() -> None:
     assert export(compiled(text)).warnings == expected
 
 
+@pytest.mark.parametrize(
+    ("request_", "warning"),
+    [
+        ("PutRequest => key 0, max version 0, cluster action", "a cluster action"),
+        ("VoteRequest => key 52, max version 0", "no cluster action"),
+        ("VoteRequest => key 52, max version 0, cluster action", None),
+    ],
+)
+def test_cluster_actions_that_the_import_does_not_know_are_reported(
+    tmp_path: Path, request_: str, warning: str | None
+) -> None:
+    name = request_.partition(" ")[0]
+    text = f"{request_}\n  A: int8\n\n{name.removesuffix('Request')}Response =>\n  B: int8\n"
+    exported = export(compiled(text))
+    said = f"{name}: the schema does not say that the request is {warning}"
+    assert exported.warnings == ([] if warning is None else [said])
+    known = imported(exported, tmp_path / "json").requests[0].cluster_action
+    assert known == (name == "VoteRequest")
+
+
 def test_export_fails_unless_the_form_is_skipped(tmp_path: Path) -> None:
     source = write_files(tmp_path / "definitions", {"p/a.krm": pair("  A: [nullable-string]\n")})
     arguments = ["export", "--kafka-json", str(source), "-o", str(tmp_path / "out")]

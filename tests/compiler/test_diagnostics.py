@@ -109,13 +109,13 @@ p/a.krm:2:5: warning W901: trailing spaces
 2 |   A:\x20
   |     ^"""),
     Case("E106", "an unknown modifier", "S => not top-level\n  A: int8\n", """\
-p/a.krm:1:6: error E106: unexpected "not": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `frequent`, `header`, `key`, `max version`, `min version`, `newer versions read as the newest`, `no encoding`, `not top level`, `one way`, `push`, `response header`, `response key` or `with version field`
+p/a.krm:1:6: error E106: unexpected "not": expected `admin` or a coordinator such as `group coordinator`, `cluster action`, `flexible`, `frequent`, `header`, `key`, `max version`, `min version`, `newer versions read as the newest`, `no encoding`, `not top level`, `one way`, `push`, `response header`, `response key` or `with version field`
   |
 1 | S => not top-level
   |      ^^^
   = hint: write `S => not top level`"""),
     Case("E106", "a response with a modifier", "ARequest => key 0, max version 0\n\nAResponse => from ARequest\n  A: int8\n", """\
-p/a.krm:3:14: error E106: unexpected "from": expected `admin` or a coordinator such as `group coordinator`, `flexible`, `frequent`, `header`, `key`, `max version`, `min version`, `newer versions read as the newest`, `no encoding`, `not top level`, `one way`, `push`, `response header`, `response key` or `with version field`
+p/a.krm:3:14: error E106: unexpected "from": expected `admin` or a coordinator such as `group coordinator`, `cluster action`, `flexible`, `frequent`, `header`, `key`, `max version`, `min version`, `newer versions read as the newest`, `no encoding`, `not top level`, `one way`, `push`, `response header`, `response key` or `with version field`
   |
 3 | AResponse => from ARequest
   |              ^^^^
@@ -716,6 +716,16 @@ p/a.krm:1:1: error E502: only a request can have `admin`
   |
 1 | S => not top level, admin
   | ^"""),
+    Case("E502", "a cluster action of no request", "S => not top level, cluster action\n  A: int8\n", """\
+p/a.krm:1:1: error E502: only a request can have `cluster action`
+  |
+1 | S => not top level, cluster action
+  | ^"""),
+    Case("E502", "a cluster action twice", "ARequest => key 0, max version 0, cluster action, cluster action\n", """\
+p/a.krm:1:1: error E502: the modifier `cluster action` appears twice
+  |
+1 | ARequest => key 0, max version 0, cluster action, cluster action
+  | ^^^^^^^^"""),
     Case("E502", "a message's struct that is encoded alone", S + "  A: S.Part\n\nS.Part => not top level\n  A: int8\n", """\
 p/a.krm:4:1: error E502: "Part" belongs to S, so it cannot be encoded alone
   |

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from krammar.wire.errors import HeaderError, UnknownApiKeyError, UnsupportedVersionError
+from krammar.wire.package import Package
 from krammar.wire.reflection import fields, walker
 
 Build = Callable[[str | Mapping[str, str]], Any]
@@ -484,7 +485,7 @@ TxnRequest => key 4, max version 0, flexible v0+, txn coordinator
 
 TxnResponse =>
 
-ShareRequest => key 5, max version 2, share coordinator, flexible v1+, min version 1
+ShareRequest => key 5, max version 2, share coordinator, flexible v1+, min version 1, cluster action
   A: int8
 
 ShareResponse =>
@@ -527,6 +528,14 @@ def test_facts_of_requests(requests: Any, name: str, facts: tuple[Any, ...]) -> 
         assert response.request_class is request
         assert (response.api_key, response.min_version, response.max_version) == facts[:3]
         assert response.flexible_from == facts[3]
+
+
+def test_cluster_actions(requests: Any) -> None:
+    marked = {info.name for info in requests.requests() if info.is_cluster_action}
+    assert marked == {"ShareRequest"}
+    # A package that an older krammar generated has no such marks.
+    old = Package("old", modules={}, requests={0: ("ARequest", "AResponse", 0, 0, None, "")})
+    assert [info.is_cluster_action for info in old.request_infos()] == [False]
 
 
 def test_throttling_starts_at_a_version(requests: Any) -> None:

@@ -165,12 +165,16 @@ def test_the_table_of_requests_says_what_the_classes_say() -> None:
                 cls.max_version,
                 cls.flexible_from,
                 cls.routing,
+                info.is_cluster_action,
             )
     by_name = {info.name: info for info in kafka_wire.requests()}
-    assert by_name["MetadataRequest"] == (3, "MetadataRequest", 0, 13, 9, "")
+    assert by_name["MetadataRequest"] == (3, "MetadataRequest", 0, 13, 9, "", False)
     assert by_name["JoinGroupRequest"].routing == "group coordinator"
     assert by_name["SaslHandshakeRequest"].flexible_from is None
     assert len(by_name) == len(ApiKey)
+    # The marks of Kafka's ApiKeys.
+    marked = [*range(4, 8), 27, *range(52, 59), 62, 63, 67, *range(83, 88)]
+    assert [info.key for info in kafka_wire.requests() if info.is_cluster_action] == marked
 
 
 def test_header_versions_of_what_is_unknown() -> None:

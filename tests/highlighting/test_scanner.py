@@ -94,6 +94,13 @@ def words(text: str) -> list[tuple[str, str]]:
                 *(("no encoding", "KEYWORD"), ("frequent", "KEYWORD")),
             ],
         ),
+        (
+            "ARequest => key 0, max version 1, cluster action",
+            [
+                *(("ARequest", "DEFINITION"), ("key", "KEYWORD"), ("0", "NUMBER")),
+                *(("max version", "KEYWORD"), ("1", "NUMBER"), ("cluster action", "KEYWORD")),
+            ],
+        ),
         ("  Parts: [A.Part]", [("Parts", "FIELD"), ("A.Part", "STRUCT")]),
         ("  ThrottleMillis(2)", [("ThrottleMillis", "FIELD"), ("2", "DEFAULT")]),
         ("  // words: int8", [("// words: int8", "COMMENT")]),

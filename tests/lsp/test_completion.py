@@ -103,6 +103,13 @@ def test_structs_of_a_message() -> None:
     assert offered(Sheet(ping=PING + "\nPingRequest.Part => not top level, no encoding, ‸")) == []
 
 
+def test_cluster_actions() -> None:
+    assert "cluster action" in offered(Sheet(a="ARequest => key 0, max version 3, ‸\n"))
+    assert "cluster action" in offered(Sheet(a="ARequest => key 0, max version 3, admin, ‸\n"))
+    assert "cluster action" not in offered(Sheet(a="A => key 0, max version 3, push, ‸\n"))
+    assert "cluster action" not in offered(Sheet(a="A => not top level, ‸\n"))
+
+
 def test_frequent_messages() -> None:
     assert "frequent" in offered(Sheet(a="ARequest => key 0, max version 3, ‸\n"))
     assert "frequent" not in offered(Sheet(a="ARequest => key 0, max version 3, frequent, ‸\n"))

@@ -144,6 +144,7 @@ def _request_context(request: ir.Request, protocol: ir.Protocol) -> dict[str, An
         "flexible_from": request.struct.flexible_from,
         "routing": request.routing,
         "response_key": request.response_key,
+        "cluster_action": request.cluster_action,
     }
 
 

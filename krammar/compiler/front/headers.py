@@ -29,6 +29,7 @@ class Header:
     routing: str = ""
     frequent: bool = False
     reads_newer: bool = False
+    cluster_action: bool = False
     one_way: bool = False
     push: bool = False
     response_key: int | None = None
@@ -55,7 +56,7 @@ def read_header(node: StructNode, report: Reporter) -> Header:
                 header.routing = word.text
             case "frequent":
                 header.frequent = True
-            case "reads_newer" | "one_way" | "push":
+            case "reads_newer" | "cluster_action" | "one_way" | "push":
                 setattr(header, kind, True)
             case "header":
                 header.headers += (_header_from(word, report),)
@@ -133,8 +134,15 @@ def _check_requests(header: Header, seen: set[str], report: Reporter) -> None:
                     node.name,
                     "the message has no response",
                 )
-    if header.push and header.routing:
-        report.error("E502", f"only a request can have `{header.routing}`", node.name)
+    if header.push:
+        _check_sent_by_clients(header, report)
+
+
+def _check_sent_by_clients(header: Header, report: Reporter) -> None:
+    """Report modifiers that only a request can have, in the header of something else."""
+    for modifier in (header.routing, "cluster action" if header.cluster_action else ""):
+        if modifier:
+            report.error("E502", f"only a request can have `{modifier}`", header.node.name)
 
 
 def _check_modifiers(header: Header, seen: set[str], report: Reporter) -> None:
@@ -157,8 +165,7 @@ def _check_modifiers(header: Header, seen: set[str], report: Reporter) -> None:
             report.error(
                 "E502", "`with version field` and `no encoding` cannot be combined", node.name
             )
-        if header.routing:
-            report.error("E502", f"only a request can have `{header.routing}`", node.name)
+        _check_sent_by_clients(header, report)
     elif "key" not in seen:
         report.error(
             "E502",

@@ -128,6 +128,7 @@ class _Resolver:
                         header.response_key,
                         header.headers,
                         header.response_headers,
+                        header.cluster_action,
                     )
                 )
         return sorted(found, key=lambda request: request.key)

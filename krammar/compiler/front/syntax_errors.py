@@ -48,6 +48,7 @@ _MODIFIERS = (
     "group coordinator",
     "txn coordinator",
     "share coordinator",
+    "cluster action",
     "frequent",
     "newer versions read as the newest",
     "one way",
