@@ -123,8 +123,10 @@ def show(package: str, name: str | None, version: int | None) -> None:
     the output to definitions again.
 
     These marks are not in Kafka's guide: `nullable[x]` and `nullable(x)` are arrays and structs that can
-    be null, `classic[x]` and `classic(x)` are not flexible in flexible versions, and a tagged field has a
-    line of its own that begins with `<tag N>`.
+    be null, `[nullable(x)]` is an array of structs that can be null, `classic[x]` and `classic(x)` are not
+    flexible in flexible versions, and a tagged field has a line of its own that begins with `<tag N>`.
+    `plain(version)` does not select the version of its struct, `{}` is a struct without fields, and
+    `(Version: 3+)` means version 3 and all above. Modifiers such as `one way` follow the key of an API.
     """
     from krammar.inspect.notation import show as texts
     from krammar.wire.classes import NotFound

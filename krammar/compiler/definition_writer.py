@@ -112,7 +112,7 @@ class _Writer:
         fields = schema.fields
         modifiers: list[str] = []
         lines: list[str] = []
-        if schema.kind == "request":
+        if schema.kind in ("request", "push"):
             modifiers += [f"key {schema.key}", f"max version {high}"]
         elif schema.kind != "response":
             modifiers.append("not top level")
@@ -140,8 +140,13 @@ class _Writer:
                 modifiers.append(NEWER)
             if schema.routing:
                 modifiers.append(schema.routing)
-            if schema.cluster_action:
-                modifiers.append("cluster action")
+            flags = {
+                "cluster action": schema.cluster_action,
+                "one way": schema.one_way,
+                "push": schema.kind == "push",
+                f"response key {schema.response_key}": schema.response_key is not None,
+            }
+            modifiers += [word for word, given in flags.items() if given]
             modifiers += self._headers(schema)
         header = f"{schema.name} =>" + (f" {', '.join(modifiers)}" if modifiers else "")
         body = self._fields(schema, fields, schema.span, schema.name, 1)
@@ -151,7 +156,9 @@ class _Writer:
         """The modifiers for headers other than the usual ones."""
         low, high = schema.span
         usual = usual_headers(schema.name, low, schema.flexible_from)
-        response = self.responses.get(schema.base)
+        response = None if schema.one_way else self.responses.get(schema.base)
+        if schema.kind == "push":
+            usual = replace(usual, request=usual.response)
         return [
             f"{word} {header}" + ("" if first is None else f" v{first}+")
             for word, given, pairs in (
@@ -312,7 +319,7 @@ def _follows(schemas: list[MessageSchema]) -> list[str]:
 
 def _is_version(item: SchemaField, schema: MessageSchema) -> bool:
     return (item.name, item.type, item.array) == ("Version", "int16", False) and (
-        item.versions == schema.versions
+        item.versions == schema.versions and not item.plain
     )
 
 
@@ -331,8 +338,9 @@ def _short_name(schema: MessageSchema, name: str) -> str:
     return short if short[:1].isupper() else name
 
 
-def _file_order(schema: MessageSchema) -> tuple[object, ...]:
+def _file_order(schema: MessageSchema) -> tuple[bool, str, int, str]:
     """Sort a response after its request, a value after its key, and records by their numbers."""
     if schema.kind in {"request", "response", "header"}:
-        return (schema.base, schema.kind == "response" or schema.name.endswith("Response"))
-    return (schema.key or 0, schema.name)
+        is_second = schema.kind == "response" or schema.name.endswith("Response")
+        return (False, schema.base, is_second, schema.name)
+    return (True, "", schema.key or 0, schema.name)

@@ -59,7 +59,7 @@ class SchemaField:
     the schema; ``versions`` are limited to those of the message. ``length`` is the form of an array's count, if it is
     the same in all versions, ``depth`` how deeply arrays of structs are nested, and ``null_elements`` the versions in
     which elements can be null. ``presence_bool`` is whether a bool precedes a struct that can be null. ``ignorable`` and
-    ``entity`` are as in ``ir.Field``.
+    ``entity`` are as in ``ir.Field``. ``plain`` is whether a first field ``Version`` does not select the version.
     """
 
     name: str
@@ -82,6 +82,7 @@ class SchemaField:
     presence_bool: bool = False
     ignorable: bool = False
     entity: str = ""
+    plain: bool = False
 
 
 @dataclass(slots=True)
@@ -108,6 +109,8 @@ class MessageSchema:
     file: str = ""
     routing: str = ""
     cluster_action: bool = False
+    one_way: bool = False
+    response_key: int | None = None
     version_prefixed: bool = False
     reads_newer: bool = False
     open_ended: bool = False

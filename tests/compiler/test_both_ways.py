@@ -443,3 +443,120 @@ def test_the_notation_of_guides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             expected = bytes_of(wanted[name], version)
             assert bytes_of(made[name], version) == expected, (spelled, annotation, version)
     assert bytes_of(made["Sized"], 1) == bytes_of(wanted["Sized"], 1)
+
+
+# Each form of the first line of a definition, and of structs that other notations show without a name.
+MESSAGES = UNSIGNED + """\
+PlainRequest => key 0x8000, max version 3, flexible v2+, header 1, response header 1, response key 7
+  A: string
+
+PlainResponse =>
+  B: uint8
+
+VoteRequest => key 1, max version 3, min version 1, flexible v2+, share coordinator, cluster action
+  A: string
+
+VoteResponse =>
+  B: int8
+
+CreditRequest => key 9, max version 1, one way, header 0, header 2 v1+
+  A: int8
+
+Deliver => key 8, max version 2, push, header 1 v2+
+  A: int8
+
+DeliverRequest => key 10, max version 1
+  A: int8
+
+DeliverResponse =>
+  A: int8
+
+Plan => not top level, with version field, max version 3, newer versions read as the newest
+  Version: int16
+  A: int8 // v1+
+
+Lone => not top level, with version field
+  Version: int16
+  A: int8
+
+NotItsVersion => not top level, max version 2
+  Version: int16
+  A: int8 // v1+
+
+Open => not top level, flexible v1+
+  A: string
+
+Later => not top level, min version 2
+  A: string
+
+Nothing => not top level
+
+NothingInVersions => not top level, max version 2
+
+NothingFlexible => not top level, max version 1, flexible v1+
+
+Part => not top level, no encoding
+  A: int8 // v2+
+  B: string // v3+
+
+Arrays => not top level, max version 3, flexible v3+
+  A: [nullable-Part]
+  A1: [nullable-bool-Part] // v1+
+  B: nullable[nullable-Part]
+  C: int16[nullable-Part] // v1-v2
+  D: [[nullable-Part]]
+  E: [nullable-Own]
+  F: [nullable-Part] // tag 0
+  G: [nullable-bool-Part] // v3+, tag 1
+  H: Part
+  I: [Part]
+  J: [=>]
+    A: [nullable-Part]
+    A1: [=>]
+      X: int8
+
+Own => not top level, with version field, max version 1
+  Version: int16
+  A: int8 // v1+
+"""
+
+
+def test_show_loses_nothing_of_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_files(tmp_path / "messages_both_ways", MESSAGES)
+    real = compiled(MESSAGES)
+    for path, content in Generator(source, tmp_path, "python").package(real).items():
+        target = tmp_path / "generated" / "messages_both_ways" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content)
+    monkeypatch.syspath_prepend(tmp_path / "generated")
+    importlib.invalidate_caches()
+    guide = tmp_path / "guide.txt"
+    guide.write_text("\n\n".join(show("messages_both_ways")))
+    diagnostics = Diagnostics()
+    result = import_guides([guide], Answers(), diagnostics)
+    assert result is not None, diagnostics.sorted()
+    again = compiled(result.files)
+
+    def facts(message: ir.Request) -> tuple[object, ...]:
+        low, high = message.struct.min_version, message.struct.max_version or 0
+        found = header_versions(message, 2, 1)
+        headers_ = [by_version(p, low, high) if p else {} for p in (found.request, found.response)]
+        response = message.response and message.response.name
+        has_response = message.response is not None
+        words = (message.routing, message.cluster_action, message.push, message.response_key)
+        return (message.struct.name, message.key, response, *words, headers_[: 1 + has_response])
+
+    for kind in ("requests", "pushes"):
+        expected = [facts(each) for each in getattr(real, kind)]
+        assert expected
+        assert [facts(each) for each in getattr(again, kind)] == expected
+    made = structs(again)
+    for name, struct in structs(real).items():
+        if not struct.encoding:
+            continue
+        last = struct.max_version
+        assert made[name].max_version == last, name
+        for fact in ("min_version", "version_field", "reads_newer", "flexible_from"):
+            assert getattr(made[name], fact) == getattr(struct, fact), name
+        for version in range(struct.min_version, (4 if last is None else last) + 1):
+            assert bytes_of(made[name], version) == bytes_of(struct, version), (name, version)

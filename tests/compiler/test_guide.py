@@ -179,7 +179,8 @@ CASES = {
     "W603": PING + "\nFrame => Size (Request | Response)\n  Size => int32\n",
     "W604": "Ping Response (Version: 0) => text\n  text => STRING\n",
     "W605": PING.replace("STRING", "NULLABLE_STRING")
-    + "\nPing Request (Version: 1) => text\n  text => STRING\n",
+    + "\nPing Request (Version: 1) => text\n  text => STRING\n"
+    + "\nPing Request (Version: 2) => text\n  text => NULLABLE_STRING\n",
     "W606": "Ping API (Key: 7)\n\nPing Request (Version: 0) => { hosts<tag: 0> }\n"
     "  hosts<tag: 0> => { name }\n    name => COMPACT_STRING\n\nRequest header version: 2\n",
     "W607": "Ping API (Key: 7)\n\nPing Request (Version: 0) => text _tagged_fields\n"
@@ -396,6 +397,34 @@ def test_null_from_a_version_on(tmp_path: Path) -> None:
         "a [b]\n  a => STRING\n  b => INT8",
         "a nullable[b]\n  a => NULLABLE_STRING\n  b => INT8",
     )[1:] == ["  A: nullable-string-v1+", "  B: nullable-v1+[int8]"]
+
+
+@pytest.mark.parametrize(
+    ("words", "type"),
+    [
+        (["STRING", "NULLABLE_STRING", "STRING"], "nullable-string-v1-v1"),
+        (["NULLABLE_STRING", "NULLABLE_STRING", "STRING"], "nullable-string-v0-v1"),
+        # A version that the text omits is like the one below it.
+        (["NULLABLE_STRING", "", "STRING"], "nullable-string-v0-v1"),
+        (["STRING", "NULLABLE_STRING", ""], "nullable-string-v1+ // v0-v1"),
+    ],
+)
+def test_null_in_some_versions(tmp_path: Path, words: list[str], type: str) -> None:
+    texts = [
+        f"Ping Request (Version: {version}) => text\n  text => {word}\n"
+        for version, word in enumerate(words)
+        if word
+    ]
+    if not words[-1]:
+        texts.append("Ping Request (Version: 2) =>\n")
+    files = imported("Ping API (Key: 7)\n\n" + "\n".join(texts), tmp_path)
+    assert f"  Text: {type}\n" in files["ping.krm"]
+
+
+def test_null_elements_in_some_versions(tmp_path: Path) -> None:
+    text = PING.replace("=> text", "=> [text]").replace("STRING", "NULLABLE_STRING")
+    text += "\nPing Request (Version: 1) => [text]\n  text => STRING\n"
+    assert "  Text: [nullable-string-v0-v0]\n" in imported(text, tmp_path)["ping.krm"]
 
 
 def test_compact_types_tell_flexible_versions(tmp_path: Path) -> None:
@@ -664,6 +693,19 @@ def test_each_text_has_its_diagnostic(tmp_path: Path, code: str) -> None:
             PING.replace("=> text", "=> nullable(text)").replace("STRING", "a\n    a => INT8")
             + "\nPing Request (Version: 1) => text\n  text => a\n    a => INT8\n",
             "PingRequest.text is nullable in some of its versions only",
+        ),
+        (
+            PING.replace("=> text", "=> [nullable(text)]").replace("STRING", "a\n    a => INT8")
+            + "\nPing Request (Version: 1) => [text]\n  text => a\n    a => INT8\n",
+            "the elements of PingRequest.text can be null in some versions only",
+        ),
+        (
+            PING.replace("(Key: 7)", "(Key: 7, one wey)"),
+            "one wey is not a modifier of an API",
+        ),
+        (
+            PING.replace("(Key: 7)", "(Key: 7, frequent)"),
+            "the modifiers are those of definitions",
         ),
         (
             "Ping API (Key: 7)\nPing Request (Version: 0) => <tag: 0>\n",

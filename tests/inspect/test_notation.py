@@ -63,9 +63,23 @@ def test_marks_that_the_guide_does_not_have() -> None:
 
 def test_all_versions_of_a_message() -> None:
     text = output("kafka_wire", "HeartbeatRequest")
-    assert text.startswith("Heartbeat API (Key: 12)\n\nHeartbeat Request (Version: 0) => group_id")
+    assert text.startswith(
+        "Heartbeat API (Key: 12, group coordinator)\n\nHeartbeat Request (Version: 0) => group_id"
+    )
     assert re.findall(r"\(Version: (\d)\)", text) == ["0", "1", "2", "3", "4"]
     assert "API" not in output("kafka_wire", "HeartbeatResponse")
+
+
+@pytest.mark.parametrize(
+    ("name", "heading"),
+    [
+        ("FetchRequest", "Fetch API (Key: 1)"),
+        ("AlterPartitionRequest", "AlterPartition API (Key: 56, admin, cluster action)"),
+        ("ApiVersionsRequest", "ApiVersions API (Key: 18, response header 0)"),
+    ],
+)
+def test_headings(name: str, heading: str) -> None:
+    assert next(iter(show("kafka_wire", name))) == heading
 
 
 def test_all_messages_of_a_package() -> None:

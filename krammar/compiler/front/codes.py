@@ -98,7 +98,7 @@ CODES = {
     "W602": "The text does not contain the default of a tagged field.",
     "W603": "A rule is skipped, because it does not describe a message.",
     "W604": "The text contains a response, but not its request.",
-    "W605": "The field is nullable in its first versions only, which definitions cannot express.",
+    "W605": "The field cannot be null in versions between those in which it can, which definitions cannot express.",
     "W606": "The text does not contain whether a tagged field is an array.",
     "W607": "The text contains the name of a tagged field, but not its type.",
     "W901": "A line ends with spaces.",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 
 from krammar.compiler import ir
 from krammar.compiler.guide.arrays import decide_arrays
 from krammar.compiler.guide.flexibility import Flexibility, lower_headers
+from krammar.compiler.guide.modifiers import Modifiers, by_version
 from krammar.compiler.guide.nodes import Answers, GuideMessage, GuideNode, camel
 from krammar.compiler.guide.reader import GuideReader
 from krammar.compiler.names import snake_case
@@ -26,12 +28,16 @@ class Merger:
     def __init__(self, reader: GuideReader, answers: Answers, diagnostics: Diagnostics) -> None:
         self._messages = reader.messages
         self._keys = reader.keys
+        self._modifiers = reader.modifiers
+        self._pushes = reader.pushes
         self._answers = answers
         self._diagnostics = diagnostics
         self._flexibility = Flexibility(self._messages.values(), diagnostics)
         # Tagged fields of which the texts do not say whether they are arrays.
         self._unsure = decide_arrays(self._messages.values(), answers.arrays, diagnostics)
         self._paths: set[str] = set()
+        # The structs of the current message that need a name.
+        self._commons: dict[str, list[SchemaField]] = {}
 
     def merge(self) -> list[MessageSchema]:
         """Return the schemas of all messages. Problems are in the diagnostics.
@@ -41,10 +47,12 @@ class Merger:
         """
         schemas = []
         for name, message in self._messages.items():
-            if name.endswith("Response") and f"{message.title}Request" in self._messages:
+            one_way = self._modifiers.get(message.title, Modifiers()).one_way
+            is_pair = f"{message.title}Request" in self._messages and not one_way
+            if name.endswith("Response") and is_pair:
                 continue
-            if name.endswith("Request"):
-                response = self._messages.get(f"{message.title}Response")
+            if name.endswith("Request") and name not in self._pushes:
+                response = self._messages.get(f"{message.title}Response") if is_pair else None
                 schemas += self._together([message, *([response] if response else [])])
             else:
                 schemas += self._together([message])
@@ -77,10 +85,22 @@ class Merger:
                 unstable=False,
                 release="",
                 file=_file(message),
-                open_ended=None in message.versions,
+                open_ended=message.open_ended,
+                reads_newer=message.reads_newer,
             )
-            if schema.kind == "request":
+            if message.name in self._pushes:
+                schema.kind = "push"
+                schema.key, said = self._pushes[message.name]
+                schema.headers = by_version(said.headers, *span)
+            elif schema.kind == "request":
                 schema.key = self._key(message)
+                said = self._modifiers.get(message.title, Modifiers())
+                schema.routing, schema.one_way = said.routing, said.one_way
+                schema.cluster_action, schema.response_key = said.cluster_action, said.response_key
+                schema.headers = by_version(said.headers, *span)
+            elif schema.kind == "response":
+                said = self._modifiers.get(message.title, Modifiers())
+                schema.headers = by_version(said.response_headers, *span)
             elif message.name.endswith("Response") and schema.kind == "data":
                 self._diagnostics.add(
                     "W604",
@@ -88,6 +108,7 @@ class Merger:
                     message.position,
                     f"add a {message.title} Request",
                 )
+            self._commons = schema.commons
             schema.fields = self._fields(known, span, flexible_from, message.name)
             schemas.append(schema)
         return schemas
@@ -194,6 +215,7 @@ class Merger:
             ignorable=path == "RequestHeader.client_id",
             depth=node.brackets if node.fields is not None else 1,
             null_elements=self._null_elements(path, forms, present, versions),
+            plain=node.plain,
         )
         # An array that cannot be null is empty by default.
         open_default = result.nullable is not None or not result.array
@@ -207,6 +229,15 @@ class Merger:
         if node.fields is not None:
             inner = {version: forms[version] for version in present}
             result.fields = self._fields(inner, versions, flexible_from, path)
+            if result.null_elements is not None:
+                # Only a struct with a name can be null in an array.
+                result.common = next(
+                    each
+                    for each in (f"{name}{n or ''}" for n in count())
+                    if each not in self._commons
+                )
+                self._commons[result.common] = result.fields
+                result.fields = None
         return result
 
     def _same_type(
@@ -232,15 +263,16 @@ class Merger:
             return None
         is_struct = forms[null[0]].fields is not None and not forms[null[0]].brackets
         plain = [v for v in present if v not in null]
-        if not plain or (plain[-1] < null[0] and not is_struct):
-            return (versions[0] if not plain else null[0], versions[1])
-        if is_struct:
+        found = _null_range(null, present, versions)
+        if is_struct and plain:
             # A presence byte precedes a nullable struct, so other bytes would result.
             self._error("E605", f"{path} is nullable in some of its versions only", forms[null[0]])
+        elif found is not None:
+            return found
         else:
             self._diagnostics.add(
                 "W605",
-                f"{path} is nullable in {ir.version_ranges(null)} only; the definition allows null in all versions",
+                f"{path} is nullable in {ir.version_ranges(null)}, but not between them; the definition allows null in all versions",
                 forms[null[0]].position,
             )
         return versions
@@ -248,16 +280,18 @@ class Merger:
     def _null_elements(
         self, path: str, forms: dict[int, GuideNode], present: list[int], versions: Range
     ) -> Range | None:
-        """The versions in which the elements of an array can be null: all from one version on."""
+        """The versions in which the elements of an array can be null."""
         null = [version for version in present if forms[version].null_elements]
         if not null:
             return None
-        plain = [version for version in present if version not in null]
-        if plain and plain[-1] > null[0]:
+        found = _null_range(null, present, versions)
+        is_struct = forms[null[0]].fields is not None
+        if found is None or (is_struct and found != versions):
             self._error(
                 "E605", f"the elements of {path} can be null in some versions only", forms[null[0]]
             )
-        return (null[0] if plain else versions[0], versions[1])
+            return versions
+        return found
 
     def _default(self, path: str, node: GuideNode) -> str | None:
         if path in self._answers.defaults:
@@ -300,6 +334,15 @@ class Merger:
 
     def _error(self, code: str, message: str, node: GuideNode, hint: str = "") -> None:
         self._diagnostics.add(code, message, node.position, hint)
+
+
+def _null_range(null: list[int], present: list[int], versions: Range) -> Range | None:
+    """The versions that allow null; None if others are between them. A missing version is like the one below it."""
+    begin, end = present.index(null[0]), present.index(null[-1])
+    if present[begin : end + 1] != null:
+        return None
+    low = versions[0] if begin == 0 else null[0]
+    return (low, versions[1] if end == len(present) - 1 else present[end + 1] - 1)
 
 
 def _kind(name: str, pair: list[str]) -> str:

@@ -33,8 +33,9 @@ class GuideNode:
     A struct has ``fields``; any other type is ``type``, and ``sized`` its length field. ``length`` is the form of
     an array's count, if it is the same in all versions. ``compact`` is None for types that have a single form.
     ``classic`` is whether the text says that the field is not flexible, ``null_elements`` whether the elements of an
-    array can be null, and ``presence_bool`` whether a bool precedes a struct that can be null. ``marked`` is whether TAG_BUFFER ends a struct. ``maybe_array`` is whether the
-    text leaves open if the field is an array.
+    array can be null, and ``presence_bool`` whether a bool precedes a struct that can be null. ``plain`` is whether the
+    text says that a first field ``version`` does not select the version of its struct. ``marked`` is whether
+    TAG_BUFFER ends a struct. ``maybe_array`` is whether the text leaves open if the field is an array.
     """
 
     name: str
@@ -52,6 +53,7 @@ class GuideNode:
     classic: bool = False
     null_elements: bool = False
     presence_bool: bool = False
+    plain: bool = False
 
     def walk(self) -> Iterator[GuideNode]:
         """Yield the node and all nodes below it."""
@@ -70,18 +72,23 @@ class GuideNode:
         """Return all facts, without positions."""
         inner = None if self.fields is None else tuple(child.shape() for child in self.fields)
         facts = (self.name, self.brackets, self.length, self.nullable, self.tag, self.maybe_array)
-        more = (self.compact, self.marked, self.null_elements, self.presence_bool)
+        more = (self.compact, self.marked, self.null_elements, self.presence_bool, self.plain)
         return (*facts, self.type, *more, inner)
 
 
 @dataclass(slots=True)
 class GuideMessage:
-    """The versions of a message; the version of a struct without versions is None."""
+    """The versions of a message; the version of a struct without versions is None.
+
+    ``reads_newer`` and ``open_ended`` are what the title of the last version says about those after it.
+    """
 
     name: str
     versions: dict[int | None, GuideNode] = field(default_factory=dict)
     # Versions that the text calls flexible by their header.
     header_flexible: dict[int | None, bool] = field(default_factory=dict)
+    reads_newer: bool = False
+    open_ended: bool = False
 
     @property
     def position(self) -> Position:

@@ -48,8 +48,9 @@ SCALARS = {
 }
 
 _WORD = re.compile(
-    r"(?:(?P<null>nullable(?:-bool)?|classic(?:-nullable(?:-bool)?)?)\((?P<struct>\w+)\)"
-    r"|(?P<prefix>(?:(?:classic|nullable|u?varint|int16|int32)-?)+|\?)?(?P<open>\[+|\(+)(?P<array>\w+)(?P<close>\]+|\)+)"
+    r"(?:(?P<null>nullable(?:-bool)?|classic(?:-nullable(?:-bool)?)?|plain)\((?P<struct>\w+)\)"
+    r"|(?P<prefix>(?:(?:classic|nullable|u?varint|int16|int32)-?)+|\?)?(?P<open>\[+|\(+)"
+    r"(?:(?P<element>nullable(?:-bool)?)\()?(?P<array>\w+)(?(element)\))(?P<close>\]+|\)+)"
     r"|(?P<plain>\w+))(?:<tag: (?P<tag>\d{1,9})>)?"
 )
 _WORDS = re.compile(r"\S+(?: \d+>|<tag: \d+>)?")
@@ -227,7 +228,9 @@ class Parser:
             brackets=len(opened),
             length=next((mark for mark in marks if mark in LENGTHS), ""),
             nullable="nullable" in marks or "?" in marks,
-            presence_bool="bool" in marks,
+            presence_bool="bool" in marks or match["element"] == "nullable-bool",
+            null_elements=match["element"] is not None,
+            plain="plain" in marks,
             classic=classic,
             tag=None if match["tag"] is None else int(match["tag"]),
             # Without braces, square brackets enclose compact arrays too.
@@ -271,7 +274,7 @@ class Parser:
         node.compact = compact
         # Elements of arrays can never be null in Kafka. Records always can in guides before Kafka 4.3.
         if node.brackets:
-            node.null_elements = bool(text["null"])
+            node.null_elements = node.null_elements or bool(text["null"])
         else:
             always = node.records and not self._braces
             node.nullable = node.nullable or bool(text["null"]) or always

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from krammar.compiler.guide.modifiers import Modifiers
 from krammar.compiler.guide.nodes import Answers, GuideMessage, shown
-from krammar.compiler.guide.notation import RULE, Parser, Rule, are_fields, report_unknown
+from krammar.compiler.guide.notation import MARKERS, RULE, Parser, Rule, are_fields, report_unknown
 from krammar.compiler.guide.texts import plain_lines
 from krammar.util.diagnostics import Diagnostics, Position
 
 _TITLE = re.compile(
     r"\s*(?P<name>[A-Za-z]\w*)(?: (?P<kind>Request|Response|Header))?"
-    r"(?: \(Version: ?(?P<version>\d{1,9})\)| v(?P<v>\d{1,9}))? =>(?P<words>.*)"
+    r"(?: \(Version: ?(?P<version>\d{1,9})(?P<open>\+|, newer versions read as the newest)?\)| v(?P<v>\d{1,9}))? =>(?P<words>.*)"
 )
 _KEYS = (
-    re.compile(r"\b(?P<name>\w+) API \(Key: (?P<key>\d{1,9})\)"),
+    re.compile(r"\b(?P<name>\w+) API \(Key: (?P<key>\d{1,9})(?P<more>(?:, [^(),]+)*)\)"),
     re.compile(r"\bAPI ?Key: *(?P<name>\w+)\s*=\s*(?P<key>\d{1,9})\b", re.I),
     re.compile(
         r"\b(?P<name>\w+) request\b[^.]*? api[ _]key (?:of|is|=)\s*(?P<key>\d{1,9})\b", re.I
@@ -37,6 +38,9 @@ class GuideReader:
     def __init__(self, answers: Answers, diagnostics: Diagnostics) -> None:
         self.messages: dict[str, GuideMessage] = {}
         self.keys: dict[str, set[int]] = {}
+        # The modifiers of requests, by the name of the API, and those of pushes, with their keys, by their names.
+        self.modifiers: dict[str, Modifiers] = {}
+        self.pushes: dict[str, tuple[int, Modifiers]] = {}
         # Tagged fields that tables name: their first place and their versions, by message and field.
         self._tabled: dict[tuple[str, str], tuple[Position, int, list[int | None]]] = {}
         self._answers = answers
@@ -84,7 +88,15 @@ class GuideReader:
     def _facts(self, number: int, line: str, recent: list[_Place]) -> None:
         for pattern in _KEYS:
             for match in pattern.finditer(line):
-                self.keys.setdefault(match["name"], set()).add(int(match["key"]))
+                name, key, found = match["name"], int(match["key"]), Modifiers()
+                if more := match.groupdict().get("more"):
+                    self._modifiers(found, more.split(", ")[1:], number, match)
+                if found.push:
+                    self.pushes[name] = (key, found)
+                    continue
+                self.keys.setdefault(name, set()).add(key)
+                if more:
+                    self.modifiers[name] = found
         if nullable := _NULLABLE.match(line):
             for message, _ in reversed(recent):
                 if _make_nullable(message, nullable["name"]):
@@ -108,6 +120,16 @@ class GuideReader:
             known = (message.name, row["name"])
             self._tabled.setdefault(known, (position, int(row["tag"]), []))[2].append(version)
 
+    def _modifiers(
+        self, found: Modifiers, words: list[str], number: int, match: re.Match[str]
+    ) -> None:
+        """Read the modifiers after the key of an API, as in definitions."""
+        for word in words:
+            hint = found.add(word)
+            if hint is not None:
+                at = Position(self._path, number + 1, match.start("more") + 1, len(match["more"]))
+                self._diagnostics.add("E601", f"{word} is not a modifier of an API", at, hint)
+
     def _message(self, title: re.Match[str], number: int) -> tuple[int, _Place | None]:
         """Parse the message whose title is in line ``number``. Return the line after it, and what was read."""
         begin, self._tag_table = number, False
@@ -116,7 +138,8 @@ class GuideReader:
         place = (begin, title.start("name"), len(title["name"]))
         position = self._parser.at(*place)
         words = title["words"]
-        if digits is None and not (block and title["name"][0].isupper() and are_fields(words)):
+        is_struct = block or words.strip() in ("{}", *MARKERS)
+        if digits is None and not (is_struct and title["name"][0].isupper() and are_fields(words)):
             # Prose and code contain arrows too. Only a rule with rules below it looks like a message.
             if block:
                 self._diagnostics.add(
@@ -131,6 +154,8 @@ class GuideReader:
         before = len(self._diagnostics.found)
         root = self._parser.message(place, (title.start("words"), words), block)
         message = self.messages.setdefault(name, GuideMessage(name))
+        message.open_ended |= version is None or title["open"] == "+"
+        message.reads_newer |= title["open"] not in (None, "+")
         same = message.versions.setdefault(version, root)
         if same.shape() != root.shape() and len(self._diagnostics.found) == before:
             self._parser.error(

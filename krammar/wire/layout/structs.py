@@ -139,7 +139,7 @@ class Layout:
         """Return the layout in the notation of Kafka's protocol guide, one line per field.
 
         The guide does not show which arrays and structs can be null. Here they are ``nullable[topics]`` and
-        ``nullable(cursor)``. In flexible versions, ``classic[sizes]`` and ``classic(cursor)`` are arrays and structs with
+        ``nullable(cursor)``, and ``[nullable(topics)]`` an array of such structs. ``{}`` is a struct without fields. In flexible versions, ``classic[sizes]`` and ``classic(cursor)`` are arrays and structs with
         classic encoding. A tagged field has a line that begins with its tag.
 
         Args:
@@ -328,7 +328,7 @@ def _word(item: Field, layout: Layout) -> str:
     In a flexible version, a mark shows that the field is not flexible, or that only its count is an int32.
     """
     word, type_ = item.type.word(item.name), item.type
-    if item.tag is not None:
+    if item.tag is not None and not isinstance(type_, Array):
         # The byte before a nullable struct in a tagged field is always 0 or 1.
         word = word.replace("nullable-bool(", "nullable(")
     if not layout.flexible:
@@ -352,6 +352,8 @@ def _notation_lines(label: str, layout: Layout, indent: str, tags: str) -> Itera
     words = [_word(item, layout) for item in layout.fields]
     if layout.flexible:
         words.append(tags)
+    elif not words and indent:
+        words.append("{}")
     yield f"{indent}{label} => {' '.join(words)}".rstrip()
     indent += "  "
     for item in (*layout.fields, *layout.tags):

@@ -101,8 +101,10 @@ class Array(Type):
 
     def word(self, name: str) -> str:
         type_: Type = self
+        depth = 0
         while isinstance(type_, Array):
-            name, type_ = f"[{name}]", type_.element
+            depth, type_ = depth + 1, type_.element
+        name = f"{'[' * depth}{type_.word(name)}{']' * depth}"
         words = ["nullable"] if self.nullable else []
         if self.prefix not in ("int32", "uvarint"):
             words.append(_FORMS[self.prefix].lower().rstrip("_"))
