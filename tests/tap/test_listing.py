@@ -141,6 +141,27 @@ def test_topic_ids_are_shown_by_the_names_that_were_seen() -> None:
     assert describe(sent(fetching, 13)).text == "orders[3]"
 
 
+def test_the_names_that_were_learned_first_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server could name topics without end."""
+    monkeypatch.setattr("krammar.tap.describe._MAX_NAMES", 3)
+    describe = Describer(PACKAGE)
+
+    def known() -> list[str]:
+        ids = [UUID(int=TOPIC_ID.int + index) for index in range(5)]
+        topics = [FetchRequest.FetchTopic(topic_id=each) for each in ids]
+        frames = [sent(FetchRequest(topics=[topic]), 13) for topic in topics]
+        return [name for frame in frames for name in describe(frame).topics if "-" not in name]
+
+    describe(metadata("a", "b", "c"))
+    assert known() == ["a", "b", "c"]
+    describe(metadata("a", "b", "c", "d"))
+    assert known() == ["b", "c", "d"]
+    describe(metadata("x"))
+    assert known() == ["x", "c", "d"]
+    describe(metadata("x", "y", "z", "v", "w"))
+    assert known() == ["z", "v", "w"]
+
+
 def test_a_large_message_is_described_from_its_beginning() -> None:
     text = Describer(PACKAGE)(metadata(*(f"t{index}" for index in range(3000)))).text
     assert text.startswith("1 broker, cluster c1, t0[5] t1[5] t2[5] and ")
