@@ -8,7 +8,7 @@ from itertools import count
 from krammar.compiler import ir
 from krammar.compiler.guide.arrays import decide_arrays
 from krammar.compiler.guide.flexibility import Flexibility, lower_headers
-from krammar.compiler.guide.modifiers import Modifiers, by_version
+from krammar.compiler.guide.modifiers import Modifiers, given_headers
 from krammar.compiler.guide.nodes import Answers, GuideMessage, GuideNode, camel
 from krammar.compiler.guide.reader import GuideReader
 from krammar.compiler.names import snake_case
@@ -91,16 +91,16 @@ class Merger:
             if message.name in self._pushes:
                 schema.kind = "push"
                 schema.key, said = self._pushes[message.name]
-                schema.headers = by_version(said.headers, *span)
+                schema.headers = given_headers(said.headers, *span)
             elif schema.kind == "request":
                 schema.key = self._key(message)
                 said = self._modifiers.get(message.title, Modifiers())
                 schema.routing, schema.one_way = said.routing, said.one_way
                 schema.cluster_action, schema.response_key = said.cluster_action, said.response_key
-                schema.headers = by_version(said.headers, *span)
+                schema.headers = given_headers(said.headers, *span)
             elif schema.kind == "response":
                 said = self._modifiers.get(message.title, Modifiers())
-                schema.headers = by_version(said.response_headers, *span)
+                schema.headers = given_headers(said.response_headers, *span)
             elif message.name.endswith("Response") and schema.kind == "data":
                 self._diagnostics.add(
                     "W604",

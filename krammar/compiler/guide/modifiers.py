@@ -49,7 +49,7 @@ class Modifiers:
         return None
 
 
-def by_version(headers: dict[int, int], low: int, high: int) -> dict[int, int]:
+def given_headers(headers: dict[int, int], low: int, high: int) -> dict[int, int]:
     """Return the header version of each version of a message that the text gives."""
     found = {}
     for version in range(low, high + 1):
