@@ -839,6 +839,18 @@ p/a.krm:3:3: error E506: "A" exists in versions without its length field "Length
 3 |   A: length-field-minus => Length - 4
   |   ^
   = hint: give both fields the same versions, and no tags"""),
+    Case("E506", "a length in versions without its bytes", S + "  Length: int32\n  A: length-field-minus => Length - 4 // v1+\n", """\
+p/a.krm:2:3: error E506: "Length" exists in versions without "A", whose bytes it counts
+  |
+2 |   Length: int32
+  |   ^^^^^^
+  = hint: give both fields the same versions"""),
+    Case("E506", "a length with a default", S + "  Length: int32(7)\n  A: length-field-minus => Length - 4\n", """\
+p/a.krm:2:16: error E506: "Length" cannot have a default, because it counts the bytes of "A"
+  |
+2 |   Length: int32(7)
+  |                ^^^
+  = hint: remove the default: encoding writes the length"""),
     Case("E506", "a length of two fields", S + "  Length: int32\n  A: length-field-minus => Length - 4\n  B: length-field-minus => Length - 4\n", """\
 p/a.krm:4:3: error E506: "Length" is already the length field of "A"
   |

@@ -252,16 +252,10 @@ class Maker:
         if self.chance("lengths", 5) and not context.usual:
             type_ = self.pick(("int32", "int8", "int16", "int64", "uint16", "uint32"))
             minus = self.pick((0, 1, 4, 49) if type_.startswith("u") else (0, 1, 4, 49, -1, -5))
-            around = (Versions(0, context.highest), *context.holders)
-            inner = versions
-            if not context.shared and self.chance("absent", 20) and versions.last != versions.first:
-                inner = Versions(versions.first + 1, versions.last)
-                if not all(_meet(inner, each) for each in around):
-                    inner = versions
             # Its default is the length of no bytes.
             yield Field(name, Number(type_), minus, versions=versions, is_length=True)
             counted = self.name(taken, names.FIELDS, names.HOSTILE_FIELDS)
-            yield Field(counted, Counted(name, minus), b"", versions=inner)
+            yield Field(counted, Counted(name, minus), b"", versions=versions)
             return
         tagged = (
             context.tags

@@ -28,17 +28,6 @@ def test_the_repr_of_infinities_can_be_pasted(value: str, tmp_path: Path) -> Non
     assert not math.isfinite(again.a)
 
 
-def test_a_version_with_a_length_and_without_its_bytes(tmp_path: Path) -> None:
-    fields = "  Length: int32\n  Data: length-field-minus => Length - 4 // v1+\n"
-    source = write_files(tmp_path / "d", request(fields))
-    with generated(source, tmp_path / "out") as built:
-        package = built.modules["p"]
-        layout = package.layout(package.PingRequest, 0)
-
-        assert layout.write({"length": 7}) == package.PingRequest(length=7).encode(0)
-        assert layout.write({"length": 7}) == b"\0\0\0\x07"
-
-
 def test_the_default_of_a_struct_with_its_own_version(tmp_path: Path) -> None:
     files = request("  Home: => // tag 0\n    Own: Own\n", "key 0, max version 0, flexible v0+")
     files["p/own.krm"] = (

@@ -299,6 +299,13 @@ def _check_length_fields(struct: ir.Struct, diagnostics: Diagnostics) -> None:
                     field.position,
                     "give both fields the same versions, and no tags",
                 )
+            elif length.versions != field.versions:
+                diagnostics.add(
+                    "E506",
+                    f'"{length.name}" exists in versions without "{field.name}", whose bytes it counts',
+                    length.position,
+                    "give both fields the same versions",
+                )
             elif length.name in used:
                 diagnostics.add(
                     "E506",

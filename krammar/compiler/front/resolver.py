@@ -214,18 +214,26 @@ class _Resolver:
             resolved = self._field(node, python_name, context)
             if resolved is not None:
                 fields[python_name] = resolved
-        given = {node.name.text for node in nodes if node.default is not None}
+        given = {
+            names.python_name(node.name.text, context.reserved): node.default for node in nodes
+        }
         for counted in tuple(fields.values()):
-            length = (
-                fields.get(counted.type.length_field)
-                if isinstance(counted.type, ir.LengthFieldMinus)
-                else None
-            )
-            if length is not None and isinstance(counted.type, ir.LengthFieldMinus):
-                # Encoding ignores the value, also where the field does not exist. Without a default of its own, it is
-                # that of an empty value, so that a message without the field has the length that encoding writes.
-                default = length.default if length.name in given else counted.type.minus
-                fields[length.python_name] = replace(length, ignorable=True, default=default)
+            if not isinstance(counted.type, ir.LengthFieldMinus):
+                continue
+            name = counted.type.length_field
+            length, default = fields.get(name), given.get(name)
+            if length is None:
+                continue
+            if default is not None:
+                self._report.error(
+                    "E506",
+                    f'"{length.name}" cannot have a default, because it counts the bytes of "{counted.name}"',
+                    default,
+                    "remove the default: encoding writes the length",
+                )
+            # Encoding ignores the value, also where the field does not exist. The default is the length of an empty
+            # value, so that a message without the field has the length that encoding writes.
+            fields[name] = replace(length, ignorable=True, default=counted.type.minus)
         return tuple(fields.values())
 
     def _field(self, node: FieldNode, python_name: str, context: Enclosing) -> ir.Field | None:

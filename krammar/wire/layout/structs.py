@@ -269,17 +269,17 @@ class Layout:
                 with writer.at(f".{item.name}"):
                     raise writer.error(_lost(self, item, found))
         for item in self.fields:
-            # A version can have the length without the bytes: then it is a field like any other.
-            counted = next((f for f in self.fields if f.name == item.length_of), None)
-            if counted is not None:
-                with writer.at(f".{counted.name}"):
-                    data = values.get(counted)
-                    if not hasattr(data, "__len__"):
-                        raise writer.error(f"needs bytes, not {value_text(data)}")
+            if not item.length_of:
+                with writer.at(f".{item.name}"):
+                    item.type.write(values.get(item), writer)
+                continue
+            counted = next(each for each in self.fields if each.name == item.length_of)
+            with writer.at(f".{counted.name}"):
+                data = values.get(counted)
+                if not hasattr(data, "__len__"):
+                    raise writer.error(f"needs bytes, not {value_text(data)}")
             with writer.at(f".{item.name}"):
-                item.type.write(
-                    values.get(item) if counted is None else len(data) + item.plus, writer
-                )
+                item.type.write(len(data) + item.plus, writer)
         if not self.flexible:
             return
         fields: dict[int, bytes] = {}
