@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from krammar.compiler import ir
 
@@ -119,6 +120,13 @@ def runs(headers: Mapping[int, int]) -> list[tuple[int, int]]:
         if not found or found[-1][1] != header:
             found.append((version, header))
     return found
+
+
+def effective(pairs: Pairs) -> Pairs:
+    """Return the pairs without those that no version has, because the next one begins at the same version."""
+    return tuple(
+        pair for pair, after in zip_longest(pairs, pairs[1:]) if after is None or after[0] > pair[0]
+    )
 
 
 def _given(usual: Pairs, given: Pairs, low: int) -> Pairs:

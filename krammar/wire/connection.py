@@ -265,7 +265,7 @@ class ClientConnection(_Connection["ResponseReceived | PushReceived"]):
 
     Args:
         protocol: a generated package, such as ``kafka_wire``.
-        client_id: the client id in the header of each request, or None. Headers without ``ClientId`` lack it.
+        client_id: the client id in the header of each request, or None. Headers without a string ``ClientId`` lack it.
         max_frame: the largest accepted frame in bytes.
     """
 
@@ -280,6 +280,7 @@ class ClientConnection(_Connection["ResponseReceived | PushReceived"]):
         self.client_id = client_id
         self._waiting: deque[SentRequest] = deque()
         self._next_id = 0
+        self._largest_id = self._package.largest_correlation_id
         self._mismatch: CorrelationError | None = None
 
     def send_request(self, request: Any, version: int, *, expect_response: bool = True) -> bytes:
@@ -305,10 +306,10 @@ class ClientConnection(_Connection["ResponseReceived | PushReceived"]):
         correlation_id = self._next_id
         header_version = self._package.header_versions(key, version).request
         header = self._package.request_header(header_version, key, version, correlation_id)
-        if "client_id" in header._fields:
+        if self._package.has_client_id(header_version):
             header.client_id = self.client_id
         frame = message_frame(header, header_version, request, version)
-        self._next_id = (correlation_id + 1) & 0x7FFFFFFF
+        self._next_id = correlation_id + 1 if correlation_id < self._largest_id else 0
         if expect_response and cls.response_class is not None:
             self._waiting.append(SentRequest(request, key, version, correlation_id))
         return frame

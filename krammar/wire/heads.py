@@ -6,25 +6,33 @@ from struct import Struct, error
 from typing import Any, NamedTuple
 
 
-class HeaderPlace(NamedTuple):
+class HeaderPlace:
     """A field of fixed width at a fixed offset of a header. ``code`` is its letter in ``struct``."""
 
-    name: str
-    offset: int
-    code: str
+    __slots__ = ("_unpack", "code", "end", "name", "offset")
+
+    def __init__(self, name: str, offset: int, code: str) -> None:
+        self.name = name
+        self.offset = offset
+        self.code = code
+        number = Struct(f">{code}")
+        self._unpack = number.unpack_from
+        # The offset after the field.
+        self.end = offset + number.size
 
     def read(self, data: bytes) -> int | None:
         """Return the number in the first bytes of a frame, or None if the frame is too short."""
         try:
-            found: int = Struct(f">{self.code}").unpack_from(data, self.offset)[0]
+            found: int = self._unpack(data, self.offset)[0]
         except error:
             return None
         return found
 
     @property
-    def end(self) -> int:
-        """The offset after the field."""
-        return self.offset + Struct(f">{self.code}").size
+    def largest(self) -> int:
+        """The largest number that the field can have."""
+        bits = 8 * (self.end - self.offset)
+        return (1 << (bits if self.code.isupper() else bits - 1)) - 1
 
 
 class HeaderPlaces(NamedTuple):

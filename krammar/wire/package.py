@@ -141,6 +141,8 @@ class Package:
                 *heads[1]
             )
         self.has_kafkas_heads = heads is None
+        self._client_ids: dict[int, bool] = {}
+        self._header_fields: dict[tuple[str, int], frozenset[str]] = {}
         self._module_of = {
             defined: module for module, inside in modules.items() for defined in inside
         }
@@ -372,11 +374,44 @@ class Package:
         )
 
     def _header(self, name: str, version: int, places: HeaderPlaces, *numbers: int) -> Any:
-        cls = self.get(name)
         values = places.values(*numbers)
-        # Versions of one's own headers can lack the correlation id.
-        present = {item.name for item in cls._layout(version).fields}
-        return cls(**{each: number for each, number in values.items() if each in present})
+        present = self.header_fields(name, version)
+        return self.get(name)(
+            **{each: number for each, number in values.items() if each in present}
+        )
+
+    @property
+    def largest_correlation_id(self) -> int:
+        """The largest correlation id that fits both headers. Kafka's clients use no negative ones."""
+        places = (self.request_head.correlation_id, self.response_head.correlation_id)
+        return min(0x7FFFFFFF, *(place.largest for place in places if place is not None))
+
+    def has_client_id(self, version: int) -> bool:
+        """Return whether a version of the request header has a string ``ClientId``."""
+        if self.name == "kafka_wire":  # whose layouts would be imported, which takes 8 ms
+            return version > 0
+        found = self._client_ids.get(version)
+        if found is None:
+            from krammar.wire.layout import Text
+
+            layout = self.get("RequestHeader")._layout(version)
+            found = any(
+                each.name == "client_id"
+                and isinstance(each.type, Text)
+                and each.type.kind == "string"
+                for each in (*layout.fields, *layout.tags)
+            )
+            self._client_ids[version] = found
+        return found
+
+    def header_fields(self, name: str, version: int) -> frozenset[str]:
+        """Return the attributes that a version of a header has. Versions of one's own headers can lack some."""
+        found = self._header_fields.get((name, version))
+        if found is None:
+            layout = self.get(name)._layout(version)
+            found = frozenset(item.name for item in (*layout.fields, *layout.tags))
+            self._header_fields[name, version] = found
+        return found
 
     def _key_and_version(self, data: bytes) -> tuple[int, int]:
         """Read the first bytes of a request. Raises HeaderError if they are too short."""

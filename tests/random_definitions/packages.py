@@ -10,7 +10,7 @@ import importlib
 import itertools
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -95,7 +95,7 @@ def generated(definitions: Path, out: Path) -> Iterator[Compiled]:
     folders, protocols = check(definitions)
     try:
         for each in protocols:
-            render(each, out / root)
+            write(render(each), out / root)
         sys.path.insert(0, str(out))
         importlib.invalidate_caches()
         modules = {
@@ -116,14 +116,19 @@ def backend(name: str) -> Backend:
     return load_backend(name)(None)
 
 
-def render(protocol: ir.Protocol, out: Path, name: str = "python") -> list[Path]:
-    """Write the files of a backend for a package, and return their paths."""
-    paths = []
-    for file in backend(name).render(Source(protocol, "definitions")):
-        paths.append(out / protocol.package / file.path)
-        paths[-1].parent.mkdir(parents=True, exist_ok=True)
-        paths[-1].write_text(file.text, encoding="utf-8")
-    return paths
+def render(protocol: ir.Protocol, name: str = "python") -> dict[Path, str]:
+    """The files of a backend for a package, by path."""
+    return {
+        Path(protocol.package, file.path): file.text
+        for file in backend(name).render(Source(protocol, "definitions"))
+    }
+
+
+def write(files: Mapping[Path, str], out: Path) -> None:
+    """Write files below a folder."""
+    for path, text in files.items():
+        (out / path).parent.mkdir(parents=True, exist_ok=True)
+        (out / path).write_text(text, encoding="utf-8")
 
 
 def forget(root: str) -> None:

@@ -40,6 +40,7 @@ from krammar.compiler.backends.python_text import (
 from krammar.compiler.backends.templates import Filters, TemplateBackend
 from krammar.compiler.header_places import has_kafkas_heads, heads
 from krammar.compiler.header_versions import header_versions
+from krammar.compiler.layout_table import layout_table
 from krammar.compiler.steps import (
     Branch,
     Choice,
@@ -128,7 +129,7 @@ def _push_context(push: ir.Request, protocol: ir.Protocol) -> dict[str, Any]:
 def _request_context(request: ir.Request, protocol: ir.Protocol) -> dict[str, Any]:
     known = {struct.name: struct for file in protocol.files for struct in file.structs}
     tops = [
-        known[name].max_version or 0 if name in known else 0
+        layout_table(known[name]).max_version if name in known else 0
         for name in ("RequestHeader", "ResponseHeader")
     ]
     name = request.struct.name

@@ -6,6 +6,7 @@ import keyword
 import re
 import uuid
 from collections.abc import Sequence
+from functools import lru_cache
 
 from krammar.compiler import ir, names
 
@@ -62,8 +63,14 @@ def remarks_of(enum: ir.Enum) -> list[str]:
 
 def used_in(names_: Sequence[str], text: str) -> list[str]:
     """The names that occur in a rendered text."""
-    found = set(_WORDS.findall(text))
+    found = _words_in(text)
     return [name for name in names_ if f"_{name}" in found]
+
+
+@lru_cache(maxsize=4)
+def _words_in(text: str) -> frozenset[str]:
+    """The words of a text. A template asks several times for the names in one text."""
+    return frozenset(_WORDS.findall(text))
 
 
 def quoted(value: object) -> str:

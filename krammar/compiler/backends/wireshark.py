@@ -7,8 +7,9 @@ Wireshark shows and filters by. The reader decides nothing; the tables are the l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -248,24 +249,24 @@ class WiresharkBackend(TemplateBackend):
         headers = [source.layouts.get(name) for name in ("RequestHeader", "ResponseHeader")]
         last = [table.max_version for table in headers if table is not None]
         # Frames cannot be read without both headers.
-        requests = source.protocol.requests if len(last) == len(headers) else ()
+        protocol = source.protocol
+        requests, pushes = (
+            (protocol.requests, protocol.pushes) if len(last) == len(headers) else ((), ())
+        )
         return {
             "name": self.name(source),
             "title": source.title,
             "ports": self.ports,
             "tables": tables,
             "requests": [(request, header_versions(request, *last)) for request in requests],
-            "pushes": [
-                (push, header_versions(push, *last))
-                for push in (source.protocol.pushes if requests else ())
-            ],
-            "heads": heads(source.protocol),
-            "has_kafkas_heads": has_kafkas_heads(source.protocol),
+            "pushes": [(push, header_versions(push, *last)) for push in pushes],
+            "heads": heads(protocol),
+            "has_kafkas_heads": has_kafkas_heads(protocol),
         }
 
 
-def _batches() -> Iterator[LayoutTable]:
+@cache
+def _batches() -> tuple[LayoutTable, ...]:
     """The layouts of record batches and of their content."""
     protocol = compile_folder(Folder("kafka_wire", (_BATCHES,)), Diagnostics())
-    for file in protocol.files:
-        yield from map(layout_table, file.structs)
+    return tuple(layout_table(struct) for file in protocol.files for struct in file.structs)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from krammar.compiler import ir
 from krammar.compiler.header_places import ROLES, has_role, places
-from krammar.compiler.header_versions import header_versions
+from krammar.compiler.header_versions import effective, header_versions
 from krammar.compiler.layout_table import layout_table
 from krammar.util.diagnostics import Diagnostics
 
@@ -30,17 +30,12 @@ def check_messages(protocol: ir.Protocol, diagnostics: Diagnostics) -> None:
     if None in found:
         return
     request_header, response_header = known["RequestHeader"], known["ResponseHeader"]
-    limits = {"b": 0x7F, "B": 0xFF, "h": 0x7FFF, "H": 0xFFFF}
     for message in (*protocol.requests, *protocol.pushes):
-        place = places(response_header if message.push else request_header)[0]
-        number = max(message.key, message.response_key or 0)
-        if place is not None and number > limits.get(place[2], number):
-            diagnostics.add(
-                "E301",
-                f"the key {number} does not fit the field {place[0]} of the header",
-                message.struct.position,
-                "give the header an unsigned field, such as `Key: uint16`",
-            )
+        if not message.push:
+            _check_numbers(message, message.key, request_header, diagnostics)
+        if message.push or message.response is not None:
+            key = message.key if message.response_key is None else message.response_key
+            _check_numbers(message, key, response_header, diagnostics)
     special = [*protocol.requests, *protocol.pushes]
     tops = [layout_table(header).max_version for header in (request_header, response_header)]
     for message in special:
@@ -49,7 +44,7 @@ def check_messages(protocol: ir.Protocol, diagnostics: Diagnostics) -> None:
             (versions.request, request_header, tops[0]),
             (versions.response, response_header, tops[1]),
         ):
-            for _, version in pairs:
+            for _, version in effective(pairs):
                 if not header.min_version <= version <= top:
                     diagnostics.add(
                         "E511",
@@ -65,7 +60,7 @@ def check_messages(protocol: ir.Protocol, diagnostics: Diagnostics) -> None:
             (versions.request, request_header),
             (versions.response, response_header),
         ):
-            for _, version in pairs:
+            for _, version in effective(pairs):
                 if not has_role(header, version, "correlation id"):
                     diagnostics.add(
                         "E510",
@@ -74,8 +69,35 @@ def check_messages(protocol: ir.Protocol, diagnostics: Diagnostics) -> None:
                         message.struct.position,
                         "choose a header with `CorrelationId`, or write `one way`",
                     )
+    _check_presence(protocol, response_header, diagnostics)
     if any(each.push or each.response_key is not None for each in special):
         _check_keys(protocol, response_header, diagnostics)
+
+
+# The largest numbers of fixed-width integers, by the letters of the types in ``struct``. Others fit every number.
+_LIMITS = {"b": 0x7F, "B": 0xFF, "h": 0x7FFF, "H": 0xFFFF}
+
+
+def _check_numbers(
+    message: ir.Request, key: int, header: ir.Struct, diagnostics: Diagnostics
+) -> None:
+    """Check that the fields of a header can have the key and all versions of a message."""
+    place, version, _ = places(header)
+    last = message.struct.max_version or 0
+    if place is not None and key > _LIMITS.get(place[2], key):
+        diagnostics.add(
+            "E301",
+            f"the key {key} does not fit the field {place[0]} of {header.name}",
+            message.struct.position,
+            "give the header an unsigned field, such as `Key: uint16`",
+        )
+    if version is not None and last > _LIMITS.get(version[2], last):
+        diagnostics.add(
+            "E301",
+            f"the version {last} does not fit the field {version[0]} of {header.name}",
+            message.struct.position,
+            "give the header a wider field, such as `Version: uint16`",
+        )
 
 
 # The fields that headers need, as Kafka's headers have them.
@@ -141,6 +163,21 @@ def _check_header(
             )
             found = None
     return found
+
+
+def _check_presence(protocol: ir.Protocol, header: ir.Struct, diagnostics: Diagnostics) -> None:
+    """Check that all versions of a ResponseHeader have what a client reads before it knows the version."""
+    roles = ("api key", "version") if protocol.pushes else ("api key",)
+    versions = range(header.min_version, layout_table(header).max_version + 1)
+    for role, place in zip(roles, places(header), strict=False):
+        if place is not None and not all(has_role(header, each, role) for each in versions):
+            member = next(each for each in header.fields if each.python_name == place[0])
+            diagnostics.add(
+                "E510",
+                f'"{member.name}" is not in all versions of {header.name}',
+                member.position,
+                "remove its versions: a client reads it before it knows the version of the header",
+            )
 
 
 def _check_keys(protocol: ir.Protocol, header: ir.Struct, diagnostics: Diagnostics) -> None:
