@@ -29,8 +29,9 @@ from tests.random_definitions.model import (
     struct_in,
     zero,
 )
+from tests.random_definitions.package_strategies import draw_protocol, highest_named
 from tests.random_definitions.reference import Invalid, Unbounded, UnknownVersion, Value, has, same
-from tests.random_definitions.strategies import FORMS, TOP, Context, Maker, highest_named
+from tests.random_definitions.strategies import FORMS, TOP, Context, Maker
 from tests.random_definitions.values import Values, versions_of
 
 # What a change of one package needs. Names do not matter to bytes.
@@ -59,7 +60,7 @@ def changes(draw: Any) -> Change:
     """A protocol of one package, and the same with one change. The new definitions can be invalid."""
     maker = Maker(draw, CHANGE_FORMS)
     maker.budget = 25
-    old = maker.protocol()
+    old = draw_protocol(maker)
     return _Changer(maker, old).change()
 
 

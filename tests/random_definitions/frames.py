@@ -1,159 +1,190 @@
-"""Whole frames: headers and bodies, through ``parse_request``, ``parse_response`` and both sides of a connection."""
+"""Whole frames: a conversation of a client and a server over all requests, responses and pushes of a package."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 from types import ModuleType
 from typing import Any
 
 from krammar.wire.connection import ClientConnection, ServerConnection
 from krammar.wire.errors import WireError
-from krammar.wire.events import InvalidRequest
+from krammar.wire.events import InvalidRequest, PushReceived, RequestReceived, ResponseReceived
 from tests.random_definitions import reference
-from tests.random_definitions.model import ALL, Field, Number, Package, Struct, Text, Versions
+from tests.random_definitions.headers import (
+    field_of,
+    header_value,
+    header_versions,
+    headers_of,
+    limit,
+)
+from tests.random_definitions.model import Package, Struct
+from tests.random_definitions.reference import Value
 from tests.random_definitions.values import Values, build
 from tests.random_definitions.ways import expect, identical, mutated
 
-# The headers of a protocol without its own.
-REQUEST_HEADER = Struct(
-    "header",
-    (
-        Field("RequestApiKey", Number("int16"), 0),
-        Field("RequestApiVersion", Number("int16"), 0),
-        Field("CorrelationId", Number("int32"), 0),
-        Field("ClientId", Text("string", ALL), "", versions=Versions(1), classic=True),
-    ),
-    "RequestHeader",
-    highest=2,
-    flexible_from=2,
-)
-RESPONSE_HEADER = Struct(
-    "header",
-    (Field("CorrelationId", Number("int32"), 0),),
-    "ResponseHeader",
-    highest=1,
-    flexible_from=1,
-)
-
-
-def header_versions(request: Struct, version: int) -> tuple[int, int]:
-    """The header versions of a request and its response: 1 and 0, and 2 and 1 when flexible; two have others."""
-    flexible = request.flexible(version)
-    before, after = (2, 1) if flexible else (1, 0)
-    if request.name == "ApiVersionsRequest":
-        after = 0
-    if request.name == "ControlledShutdownRequest" and version == 0 and not flexible:
-        before = 0
-    return before, after
-
 
 def frames(package: Package, module: ModuleType, rng: Random) -> None:
-    """Exchange each request and its response in each version. Broken frames are invalid requests."""
-    headers = {each.name: each for each in package.structs if each.role == "header"}
-    requests = [each for each in package.structs if each.role == "request"]
-    responses = {each.key: each for each in package.structs if each.role == "response"}
-    for request in requests:
-        for version in range(request.lowest, request.highest + 1):  # type: ignore[operator]
-            exchange = _Exchange(
-                module,
-                rng,
-                headers.get("RequestHeader", REQUEST_HEADER),
-                headers.get("ResponseHeader", RESPONSE_HEADER),
-                request,
-                responses[request.key],
-                version,
-            )
-            exchange.run()
+    """Exchange each message in each version. Broken frames are invalid requests."""
+    conversation = _Conversation(package, module, rng)
+    for message, response in package.messages:
+        assert message.highest is not None
+        for version in range(message.lowest, message.highest + 1):
+            if message.role == "push":
+                conversation.push(message, version)
+            else:
+                conversation.request(message, response, version)
+    conversation.finish()
 
 
-class _Exchange:
-    def __init__(
-        self,
-        module: Any,
-        rng: Random,
-        request_header: Struct,
-        response_header: Struct,
-        request: Struct,
-        response: Struct,
-        version: int,
-    ) -> None:
+class _Conversation:
+    """Both sides of a connection. A response waits until the next request, so that pushes come between them."""
+
+    def __init__(self, package: Package, module: Any, rng: Random) -> None:
         self.module = module
         self.rng = rng
+        self.headers = headers_of(package)
         self.values = Values(rng)
-        self.request_header = request_header
-        self.response_header = response_header
-        self.request = request
-        self.response = response
-        self.version = version
-        self.header_versions = header_versions(request, version)
+        self.client = ClientConnection(module, client_id="me")
+        self.server = ServerConnection(module, max_elements=100_000)
+        self.number = 0
+        # The smaller of the two fields decides when the numbers begin again.
+        tops = [
+            limit(header, "id")
+            for header in (self.headers.request, self.headers.response)
+            if field_of(header, "id") is not None
+        ]
+        self.modulus = min(0x7FFFFFFF, *tops) + 1
+        self.waiting: Iterator[None] = iter(())
 
-    def run(self) -> None:
-        module, key, version = self.module, self.request.key, self.version
-        expect(
-            tuple(module.header_versions(key, version)) == self.header_versions,
-            "header_versions",
-            key,
-            version,
-        )
-        request = self.values.message(self.request, version)
-        header = self.values.message(self.request_header, self.header_versions[0])
-        header |= {"RequestApiKey": key, "RequestApiVersion": version}
-        body = reference.encode(self.request, version, request)
-        frame = reference.encode(self.request_header, self.header_versions[0], header) + body
-        sent = build(getattr(module, self.request.name), self.request, request)
-        parsed = module.parse_request(frame)
+    def request(self, message: Struct, response: Struct | None, version: int) -> None:
+        """A client sends a request, and a server receives it."""
+        module, key, number = self.module, message.key, self.number % self.modulus
+        before, after = header_versions(message, version, self.headers)
+        found = tuple(module.header_versions(key, version))
+        expect(found[:1] == (before,), "header_versions", found, before)
+        expect(response is None or found[1] == after, "header_versions", found, after)
+        value = self.values.message(message, version)
+        sent = build(getattr(module, message.name), message, value)
+        body = reference.encode(message, version, value)
+        self.parsed(message, version, before, sent, body)
+        numbers = {"key": key, "version": version, "id": number}
+        header = header_value(self.headers.request, before, numbers, "me")
+        head = self.head(self.headers.request, before, header)
+        if head is None:
+            refused = _outcome(self.client.send_request, sent, version)
+            expect(isinstance(refused, WireError), "a header that cannot be encoded", refused)
+            return
+        frame = head + body
+        data = self.client.send_request(sent, version)
+        self.number += 1
+        expect(data == prefixed(frame), "ClientConnection.send_request", data, prefixed(frame))
+        self.server.receive_data(data[:5])
+        expect(self.server.next_event() is None, "an event without a whole frame")
+        self.server.receive_data(data[5:])
+        (event,) = self.server.events()
+        expect(isinstance(event, RequestReceived), "ServerConnection", event)
+        assert isinstance(event, RequestReceived)
+        expect(identical(event.request, sent), "ServerConnection", event, sent)
+        expect((event.api_key, event.version) == (key, version), "RequestReceived", event)
+        self.finish()
+        if response is None:
+            expect(self.server.unanswered == len(self.client.waiting) == 0, "a one-way request")
+            return
+        expect(event.correlation_id == number, "RequestReceived", event, number)
+        key = message.key if message.response_key is None else message.response_key
+        numbers = {"key": key, "version": version, "id": number}
+        self.waiting = self.response(event, message, response, after, numbers)
+        next(self.waiting, None)
+        if self.rng.random() < 0.5:
+            self.finish()
+
+    def parsed(self, message: Struct, version: int, before: int, sent: Any, body: bytes) -> None:
+        """``parse_request`` reads any header. Changed frames are requests, or invalid ones."""
+        value = self.values.message(self.headers.request, before)
+        for role, number in (("key", message.key), ("version", version)):
+            item = field_of(self.headers.request, role)
+            assert item is not None
+            value[item.name] = number
+        frame = reference.encode(self.headers.request, before, value) + body
+        parsed = self.module.parse_request(frame)
         expect(identical(parsed.request, sent), "parse_request", frame, parsed.request, sent)
-        head = build(module.RequestHeader, self.request_header, header)
+        head = build(self.module.RequestHeader, self.headers.request, value)
         expect(identical(parsed.header, head), "the header of parse_request", parsed.header, head)
-        self.connections(sent, body)
         for data in mutated(self.rng, frame):
             self.broken(data)
 
-    def connections(self, sent: Any, body: bytes) -> None:
-        """A client sends the request, and a server responds."""
-        module, key, version = self.module, self.request.key, self.version
-        client = ClientConnection(module, client_id="me")
-        server = ServerConnection(module, max_elements=100_000)
-        data = client.send_request(sent, version)
-        header = self.usual(self.request_header)
-        header |= {"RequestApiKey": key, "RequestApiVersion": version, "ClientId": "me"}
-        if self.header_versions[0] == 0:
-            header["ClientId"] = ""
-        frame = reference.encode(self.request_header, self.header_versions[0], header) + body
-        expect(data == prefixed(frame), "ClientConnection.send_request", data, prefixed(frame))
-        server.receive_data(data[:5])
-        expect(server.next_event() is None, "an event without a whole frame")
-        server.receive_data(data[5:])
-        (event,) = server.events()
-        expect(identical(event.request, sent), "ServerConnection", event, sent)
-        value = self.values.message(self.response, version)
-        answer = build(getattr(module, self.response.name), self.response, value)
-        reply = server.send_response(event, answer)
-        expected = reference.encode(
-            self.response_header, self.header_versions[1], self.usual(self.response_header)
-        ) + reference.encode(self.response, version, value)
-        expect(reply == prefixed(expected), "ServerConnection.send_response", reply, expected)
-        client.receive_data(reply)
-        (received,) = client.events()
+    def head(self, header: Struct, version: int, value: Value) -> bytes | None:
+        """The bytes of a header, or None if its defaults cannot be encoded."""
+        try:
+            return reference.encode(header, version, value)
+        except reference.Invalid:
+            return None
+
+    def response(
+        self, event: Any, message: Struct, response: Struct, after: int, numbers: dict[str, int]
+    ) -> Iterator[None]:
+        """The server has a response, and sends it later."""
+        version = numbers["version"]
+        value = self.values.message(response, version)
+        answer = build(getattr(self.module, response.name), response, value)
+        header = header_value(self.headers.response, after, numbers)
+        head = self.head(self.headers.response, after, header)
+        yield
+        if head is None:
+            refused = _outcome(self.server.send_response, event, answer)
+            expect(isinstance(refused, WireError), "a header that cannot be encoded", refused)
+            self.server.skip_response(event)
+            self.client = ClientConnection(self.module, client_id="me")
+            self.number = 0
+            return
+        reply = self.server.send_response(event, answer)
+        frame = head + reference.encode(response, version, value)
+        expect(reply == prefixed(frame), "ServerConnection.send_response", reply, frame)
+        self.client.receive_data(reply)
+        (received,) = self.client.events()
+        assert isinstance(received, ResponseReceived)
         expect(identical(received.response, answer), "ClientConnection", received, answer)
-        parsed = module.parse_response(expected, key, version)
+        parsed = self.module.parse_response(frame, message.key, version)
         expect(identical(parsed.response, answer), "parse_response", parsed, answer)
 
-    @staticmethod
-    def usual(header: Struct) -> dict[str, Any]:
-        """A header with its defaults, and correlation id 0."""
-        return {item.name: item.default for item in header.fields}
+    def finish(self) -> None:
+        """Send the response that waits."""
+        for _ in self.waiting:
+            pass
+
+    def push(self, message: Struct, version: int) -> None:
+        """The server sends a message by itself."""
+        _, number = header_versions(message, version, self.headers)
+        value = self.values.message(message, version)
+        push = build(getattr(self.module, message.name), message, value)
+        numbers = {"key": message.key, "version": version, "id": 0}
+        header = header_value(self.headers.response, number, numbers)
+        head = self.head(self.headers.response, number, header)
+        if head is None:
+            refused = _outcome(self.server.send_push, push, version)
+            expect(isinstance(refused, WireError), "a header that cannot be encoded", refused)
+            return
+        frame = head + reference.encode(message, version, value)
+        data = self.server.send_push(push, version)
+        expect(data == prefixed(frame), "ServerConnection.send_push", data, prefixed(frame))
+        self.client.receive_data(data)
+        (event,) = self.client.events()
+        assert isinstance(event, PushReceived)
+        expect(identical(event.push, push), "ClientConnection", event, push)
+        expect((event.api_key, event.version) == (message.key, version), "PushReceived", event)
+        parsed = self.module.parse_push(frame)
+        expect(identical(parsed.push, push), "parse_push", parsed, push)
+        for broken in mutated(self.rng, frame):
+            found = _outcome(self.module.parse_push, broken)
+            expect(isinstance(found, (tuple, WireError)), "parse_push", broken, found)
 
     def broken(self, frame: bytes) -> None:
         """A frame that changed on its way is a request, or an invalid one."""
         server = ServerConnection(self.module, max_elements=100_000)
         server.receive_data(prefixed(frame))
         event = server.next_event()
-        parsed: Any
-        try:
-            parsed = self.module.parse_request(frame, allow_trailing=True)
-        except WireError as error:
-            parsed = error
+        parsed = _outcome(lambda: self.module.parse_request(frame, allow_trailing=True))
         expect(
             isinstance(event, InvalidRequest) == isinstance(parsed, WireError),
             "ServerConnection and parse_request differ",
@@ -161,6 +192,13 @@ class _Exchange:
             event,
             parsed,
         )
+
+
+def _outcome(action: Any, *arguments: Any) -> Any:
+    try:
+        return action(*arguments)
+    except WireError as error:
+        return error
 
 
 def prefixed(frame: bytes) -> bytes:

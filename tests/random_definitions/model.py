@@ -164,8 +164,9 @@ class Field:
 class Struct:
     """A message, a named struct, or an anonymous one without ``name``.
 
-    ``highest`` is the last version, or None if the definition has none; ``implied``: the header does not say it. ``role`` is "request", "response", "header",
-    "plain", "versioned" (with version field), "part" (no encoding) or "anonymous".
+    ``highest`` is the last version, or None if the definition has none; ``implied``: the header does not say it.
+    ``role`` is "request", "response", "push", "header", "plain", "versioned" (with version field), "part" (no
+    encoding) or "anonymous".
     """
 
     role: str
@@ -176,6 +177,14 @@ class Struct:
     flexible_from: int | None = None
     key: int = 0
     reserved: tuple[int, ...] = ()
+    one_way: bool = False
+    # The key in the header of the response, if it is not the request's.
+    response_key: int | None = None
+    # Pairs of a first version of the message, and the version of its header from it on.
+    headers: tuple[tuple[int, int], ...] = ()
+    response_headers: tuple[tuple[int, int], ...] = ()
+    # Whether versions above the last one are decoded like it.
+    reads_newer: bool = False
     # Modifiers that change no bytes: routing words and `frequent`.
     words: tuple[str, ...] = ()
     implied: bool = False
@@ -203,12 +212,19 @@ class Struct:
         first = [f"min version {self.lowest}"] if self.lowest else []
         flexible = [] if self.flexible_from is None else [f"flexible v{self.flexible_from}+"]
         kinds = {
-            "request": [f"key {self.key}"],
+            "request": [f"key {_key(self.key)}"],
+            "push": [f"key {_key(self.key)}"],
             "versioned": ["not top level", "with version field"],
             "part": ["not top level", "no encoding"],
         }
+        more = ["push"] if self.role == "push" else []
+        more += ["one way"] if self.one_way else []
+        more += [] if self.response_key is None else [f"response key {_key(self.response_key)}"]
+        more += [f"header {_header(*pair)}" for pair in self.headers]
+        more += [f"response header {_header(*pair)}" for pair in self.response_headers]
+        more += ["newer versions read as the newest"] if self.reads_newer else []
         return " " + ", ".join(
-            [*kinds.get(self.role, ["not top level"]), *last, *first, *flexible, *self.words]
+            [*kinds.get(self.role, ["not top level"]), *last, *first, *flexible, *more, *self.words]
         )
 
     def body(self, depth: int) -> Iterator[str]:
@@ -255,12 +271,21 @@ class Use:
 
 
 @dataclass(frozen=True)
+class Headers:
+    """The headers that precede the messages of a package."""
+
+    request: Struct
+    response: Struct
+
+
+@dataclass(frozen=True)
 class Package:
     """A folder of definition files."""
 
     name: str
     contents: tuple[File, ...]
     uses: tuple[Use, ...] = ()
+    headers: Headers | None = None
 
     @property
     def structs(self) -> Iterator[Struct]:
@@ -269,6 +294,23 @@ class Package:
             for each in file.definitions:
                 if isinstance(each, Struct):
                     yield each
+
+    @property
+    def messages(self) -> Iterator[tuple[Struct, Struct | None]]:
+        """Its requests, with their responses, and its pushes. Requests that it uses belong to it too."""
+        others = [
+            each
+            for use in self.uses
+            for each in use.package.structs
+            if each.name in use.names or each.role == "response"
+        ]
+        structs = [*self.structs, *others]
+        responses = {each.key: each for each in structs if each.role == "response"}
+        for each in structs:
+            if each.role == "request":
+                yield each, responses.get(each.key)
+            elif each.role == "push":
+                yield each, None
 
     @property
     def files(self) -> dict[str, str]:
@@ -347,6 +389,15 @@ def zero(type_: Type) -> Any:
 def defaults(struct: Struct) -> dict[str, Any]:
     """The value of a struct whose fields all have their defaults."""
     return {item.name: item.default for item in struct.fields}
+
+
+def _key(key: int) -> str:
+    return hex(key) if key > 32767 else str(key)
+
+
+def _header(first: int, version: int) -> str:
+    """A header version, and the first version of the message that has it."""
+    return f"{version} v{first}+" if first else str(version)
 
 
 def _prefixed(nullable: Versions | None, prefix: str, kind: str) -> str:

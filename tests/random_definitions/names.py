@@ -42,6 +42,27 @@ FIELDS = [
     "Reason",
     "Code",
 ]
+# The names of the classes of fields with structs.
+SINGULARS = {
+    "Topics": "Topic",
+    "Partitions": "Partition",
+    "Entries": "Entry",
+    "Batches": "Batch",
+    "Statuses": "Status",
+    "Boxes": "Box",
+    "Children": "Child",
+    "Indices": "Index",
+    "Replicas": "Replica",
+    "Sizes": "Size",
+    "ISRNodes": "ISRNode",
+    "ApiKeys": "ApiKey",
+    "Records": "Record",
+    **{
+        name: name
+        for name in FIELDS
+        if not name.endswith("s") and name not in ("Children", "Indices", "Data")
+    },
+}
 HOSTILE_FIELDS = [
     "Version",
     "Self",

@@ -218,10 +218,22 @@ def _empty_in(type_: Type, version: int, flexible: bool, value: Any) -> int:
 def decode(message: Struct, data: bytes, version: int) -> Value:
     """The value of all of ``data``. A struct with a version field has its own version. Raises Invalid."""
     reader = _Reader(data)
+    if is_newer(message, data):
+        assert message.highest is not None
+        value = reader.struct(message, message.highest, message.flexible(message.highest))
+        return {**value, message.fields[0].name: message.highest}
     value = reader.value(Named(message), version, message.flexible(version))
     if reader.at != len(data):
         raise Invalid("bytes are left over")
     return value
+
+
+def is_newer(message: Struct, data: bytes) -> bool:
+    """Whether the bytes have a version above the last one, and are read like it."""
+    if not message.reads_newer or len(data) < 2:
+        return False
+    assert message.highest is not None
+    return int.from_bytes(data[:2], "big", signed=True) > message.highest
 
 
 class _Reader:

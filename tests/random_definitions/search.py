@@ -9,9 +9,9 @@ from random import Random
 from hypothesis import HealthCheck, Phase, Verbosity, given, note, seed, settings
 
 from tests.random_definitions.model import Protocol
+from tests.random_definitions.package_strategies import protocols
 from tests.random_definitions.packages import compiled
 from tests.random_definitions.protocols import try_everything
-from tests.random_definitions.strategies import protocols
 
 Progress = Callable[[Protocol], None]
 

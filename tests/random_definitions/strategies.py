@@ -22,20 +22,15 @@ from tests.random_definitions.model import (
     Enum,
     EnumOf,
     Field,
-    File,
     Inline,
     Named,
     Number,
-    Package,
-    Protocol,
     Struct,
     Text,
     Type,
-    Use,
     Versions,
     defaults,
     innermost,
-    struct_in,
     zero,
 )
 from tests.random_definitions.reference import bounds
@@ -51,6 +46,13 @@ FORMS = (
     "own parts",  # structs of a message: `PingRequest.Part`
     "enums",
     "headers",  # own headers
+    "moved headers",  # whose fields are at any place
+    "header versions",
+    "one way",
+    "pushes",
+    "response keys",
+    "newer versions",  # read as the newest
+    "collisions",  # of the names of classes
     "min version",
     "absent",  # fields in no version of their message
     "flexible",
@@ -100,13 +102,12 @@ class Context:
     tags: bool
     holders: tuple[Versions, ...] = ()
     depth: int = 0
-    # The names of classes inside the owner.
+    # The stems of the names of classes inside the owner, and the names that are known exactly.
     classes: set[str] = field(default_factory=set)
+    known: list[str] = field(default_factory=list)
     # Structs of the owner.
     own: list[Struct] = field(default_factory=list)
     shared: bool = False
-    # Whether its default can be encoded, as that of the headers of responses.
-    usual: bool = False
 
     @property
     def top(self) -> int:
@@ -124,7 +125,7 @@ class Maker:
         self.forms = forms
         self.budget = 60
         self.taken: set[str] = set()
-        self.keys = 0
+        self.keys: set[int] = set()
 
     # ---- choices ---------------------------------------------------------------------------
 
@@ -170,16 +171,7 @@ class Maker:
     def doc(self) -> str:
         return self.pick(names.DOCS) if self.chance("docs", 15) else ""
 
-    # ---- protocols -------------------------------------------------------------------------
-
-    def protocol(self) -> Protocol:
-        count = 1 + self.chance("packages", 35) + self.chance("packages", 15)
-        packages: list[Package] = []
-        taken: set[str] = set()
-        for _ in range(count):
-            name = self.name(taken, names.PACKAGES, names.HOSTILE_PACKAGES)
-            packages.append(_PackageMaker(self, packages).package(name))
-        return Protocol(tuple(packages), self.forms)
+    # ---- definitions -----------------------------------------------------------------------
 
     def enum(self) -> Enum:
         type_ = self.pick(INTEGERS)
@@ -249,7 +241,7 @@ class Maker:
             yield from self.millis(context, versions, taken)
             return
         name = self.name(taken, names.FIELDS, names.HOSTILE_FIELDS)
-        if self.chance("lengths", 5) and not context.usual:
+        if self.chance("lengths", 5):
             type_ = self.pick(("int32", "int8", "int16", "int64", "uint16", "uint32"))
             minus = self.pick((0, 1, 4, 49) if type_.startswith("u") else (0, 1, 4, 49, -1, -5))
             # Its default is the length of no bytes.
@@ -349,7 +341,9 @@ class Maker:
         self, inside: Context, parts: Sequence[Struct], enums: Sequence[Enum], name: str
     ) -> Inline:
         hint = ""
-        if self.chance("", 20) or names.stem(name) in inside.classes:
+        if inside.known and self.chance("collisions", 25):
+            hint = self.pick(inside.known)
+        elif self.chance("", 20) or names.stem(name) in inside.classes:
             hint = self.name(
                 inside.classes,
                 names.DEFINITIONS,
@@ -357,8 +351,10 @@ class Maker:
                 names.is_class_name,
                 names.stem,
             )
+            inside.known.append(hint)
         else:
             inside.classes.add(names.stem(name))
+            inside.known += [names.SINGULARS[name]] if name in names.SINGULARS else []
         fields = self.fields(inside, parts, enums, 1)
         return Inline(self.finished(Struct("anonymous", tuple(fields)), inside), hint=hint)
 
@@ -466,296 +462,6 @@ class Maker:
         return replace(struct, fields=fields, reserved=tuple(sorted(rest)))
 
 
-class _PackageMaker:
-    """Draws a package."""
-
-    def __init__(self, maker: Maker, earlier: Sequence[Package]) -> None:
-        self.maker = maker
-        self.earlier = earlier
-        self.enums: list[Enum] = []
-        self.parts: list[Struct] = []
-        # Parts with tags, until a flexible message has one.
-        self.waiting: list[Struct] = []
-        # Definitions that stay together in one file.
-        self.units: list[list[Struct | Enum]] = []
-
-    def package(self, name: str) -> Package:
-        maker = self.maker
-        uses = tuple(self.uses())
-        for _ in range(maker.number(0, 2) if "enums" in maker.forms else 0):
-            self.enums.append(maker.enum())
-            self.units.append([self.enums[-1]])
-        for _ in range(maker.number(0, 3)):
-            self.named()
-        if maker.chance("headers", 15):
-            self.headers()
-        for _ in range(maker.number(1, 3)):
-            self.message()
-        rest = {id(struct) for struct in self.waiting}
-        units = [
-            [
-                (
-                    replace(each, flexible_from=0)
-                    if id(each) in rest and isinstance(each, Struct)
-                    else each
-                )
-                for each in unit
-            ]
-            for unit in self.units
-        ]
-        return Package(name, tuple(self.spread(units)), uses)
-
-    def uses(self) -> Iterator[Use]:
-        """Definitions of earlier packages, which later fields can use."""
-        maker = self.maker
-        for package in self.earlier:
-            if not maker.chance("packages", 70):
-                continue
-            known = {
-                each.name: each
-                for file in package.contents
-                for each in file.definitions
-                if isinstance(each, Enum)
-                or (each.role in ("part", "plain", "versioned", "request") and "." not in each.name)
-            }
-            chosen = [name for name in known if maker.chance("", 60)]
-            for name in chosen:
-                each = known[name]
-                if isinstance(each, Enum):
-                    self.enums.append(each)
-                elif each.role != "request":
-                    self.parts.append(each)
-            if chosen:
-                yield Use(package, tuple(chosen))
-
-    def spread(self, units: list[list[Struct | Enum]]) -> Iterator[File]:
-        """Put the definitions into files."""
-        maker = self.maker
-        count = 1 + maker.chance("files", 40) + maker.chance("files", 20)
-        units = maker.order(units) if len(units) > 1 else units
-        files: list[list[Struct | Enum]] = [[] for _ in range(count)]
-        for unit in units:
-            files[maker.number(0, count - 1)] += unit
-        taken = {"headers", *(names.normal(package.name) for package in self.earlier)}
-        for definitions in files:
-            if definitions:
-                name = maker.name(taken, names.FILES, names.HOSTILE_FILES, key=_module_key)
-                yield File(f"{name}.krm", tuple(definitions))
-
-    def named(self) -> None:
-        """A struct with a name."""
-        maker = self.maker
-        roles = [
-            role
-            for role, form in (("part", "parts"), ("plain", "plain"), ("versioned", "versioned"))
-            if form in maker.forms
-        ]
-        if not roles:
-            return
-        role = maker.pick(roles)
-        name = maker.definition_name()
-        lowest = highest = flexible = None
-        borrowed = False
-        if role != "part":
-            if maker.chance("", 50):
-                highest = maker.number(0, 4)
-                lowest = maker.number(0, highest) if maker.chance("min version", 20) else 0
-            if maker.chance("flexible", 40):
-                flexible = maker.number(0, 4 if highest is None else highest)
-        elif maker.chance("flexible", 40):
-            borrowed = True
-        context = Context(
-            name,
-            lowest or 0,
-            highest,
-            flexible,
-            tags=borrowed or flexible is not None,
-            shared=role == "part",
-        )
-        fields = maker.fields(
-            context, self.parts, self.enums, 0 if "empty structs" in maker.forms else 1
-        )
-        if role == "versioned":
-            context.shared = False
-            usual, written = self.version(lowest or 0, highest)
-            first = Field("Version", Number("int16"), usual, written)
-            fields = [
-                first,
-                *(
-                    item
-                    for item in fields
-                    if names.normal(item.name) != "version" and not _counts(item, "Version")
-                ),
-            ]
-        struct = maker.finished(
-            Struct(role, tuple(fields), name, lowest or 0, highest, flexible, doc=maker.doc()),
-            context,
-        )
-        if role == "versioned" and highest is None:
-            struct = replace(struct, highest=highest_named(struct), implied=True)
-        self.parts.append(struct)
-        if borrowed and has_tags(struct):
-            self.waiting.append(struct)
-        self.units.append([struct])
-
-    def version(self, lowest: int, highest: int | None) -> tuple[int, str]:
-        """The default of a version field. It need not be a version of the struct."""
-        if not self.maker.chance("defaults", 40):
-            return 0, ""
-        version = self.maker.number(lowest, TOP if highest is None else highest)
-        return version, f"({version})"
-
-    def headers(self) -> None:
-        """Own headers: the fields that every request header has, and more."""
-        maker = self.maker
-        taken = {
-            names.normal(name)
-            for name in ("RequestApiKey", "RequestApiVersion", "CorrelationId", "ClientId")
-        }
-        if {"requestheader", "responseheader"} & maker.taken:
-            return
-        maker.taken |= {"requestheader", "responseheader"}
-        flexible = 2 if "flexible" in maker.forms else None
-        for name, fixed, top, first in (
-            (
-                "RequestHeader",
-                [
-                    Field("RequestApiKey", Number("int16"), 0),
-                    Field("RequestApiVersion", Number("int16"), 0),
-                    Field("CorrelationId", Number("int32"), 0),
-                    Field("ClientId", Text("string", ALL), "", classic=True),
-                ],
-                2,
-                flexible,
-            ),
-            (
-                "ResponseHeader",
-                [Field("CorrelationId", Number("int32"), 0)],
-                1,
-                None if flexible is None else 1,
-            ),
-        ):
-            context = Context(name, 0, top, first, tags=first is not None, usual=True)
-            more: list[Field] = []
-            for _ in range(maker.number(0, 2)):
-                more += maker.field(context, (), self.enums, taken)
-            struct = Struct("header", (*fixed, *more), name, 0, top, first)
-            self.units.append([maker.finished(struct, context)])
-
-    def message(self) -> None:
-        """A request and its response, with their own structs."""
-        maker = self.maker
-        name = maker.name(
-            maker.taken,
-            names.MESSAGES,
-            names.HOSTILE_MESSAGES,
-            lambda name: _free(name, maker.taken),
-        )
-        maker.taken |= {names.normal(f"{name}Request"), names.normal(f"{name}Response")}
-        highest = maker.number(0, 4)
-        lowest = maker.number(0, highest) if maker.chance("min version", 25) else 0
-        flexible = maker.number(0, highest) if maker.chance("flexible", 60) else None
-        words = []
-        if maker.chance("words", 20):
-            words.append(
-                maker.pick(("admin", "group coordinator", "txn coordinator", "share coordinator"))
-            )
-        if maker.chance("words", 30):
-            words.append("frequent")
-        maker.keys += maker.pick((1, 2, 1000)) if maker.keys < 20000 else 1
-        unit: list[Struct | Enum] = []
-        for role, full in (("request", f"{name}Request"), ("response", f"{name}Response")):
-            context = Context(full, lowest, highest, flexible, tags=flexible is not None)
-            if maker.chance("own parts", 10):
-                short = maker.name(
-                    context.classes,
-                    names.DEFINITIONS,
-                    names.HOSTILE_DEFINITIONS,
-                    names.is_class_name,
-                    names.stem,
-                )
-                inner = Context(f"{full}.{short}", 0, None, None, tags=False, shared=True)
-                inner.classes = context.classes
-                own = Struct(
-                    "part", tuple(maker.fields(inner, (), self.enums, 1)), f"{full}.{short}"
-                )
-                context.own.append(maker.finished(own, inner))
-            fields = maker.fields(
-                context, self.parts, self.enums, 0 if "empty structs" in maker.forms else 1
-            )
-            if flexible is not None and self.waiting and role == "request":
-                taken = {names.normal(item.name) for item in fields}
-                for struct in self.waiting:
-                    fields.append(
-                        Field(maker.name(taken, names.FIELDS, ()), Named(struct), defaults(struct))
-                    )
-                self.waiting.clear()
-            struct = Struct(
-                role,
-                tuple(fields),
-                full,
-                lowest,
-                highest,
-                flexible,
-                maker.keys,
-                words=tuple(words) if role == "request" else (),
-                doc=maker.doc(),
-            )
-            unit.append(maker.finished(struct, context))
-            unit += [] if role == "request" else context.own
-            if role == "request":
-                later = context.own
-        self.units.append([*unit, *later])
-
-
-def highest_named(struct: Struct) -> int | None:
-    """The highest version that a struct with a version field names, or None."""
-    found: list[int] = [] if struct.flexible_from is None else [struct.flexible_from]
-
-    def visit(inside: Struct) -> None:
-        for item in inside.fields:
-            if item.versions != ALL:
-                found.append(
-                    item.versions.first if item.versions.last is None else item.versions.last
-                )
-            type_: Any = item.type
-            while type_ is not None:
-                nulls = getattr(type_, "nullable", None)
-                if isinstance(nulls, Versions) and nulls != ALL:
-                    found.append(nulls.first if nulls.last is None else nulls.last)
-                type_ = getattr(type_, "element", None)
-            inner = struct_in(item.type)
-            if inner is not None and inner.role != "versioned":
-                visit(inner)
-
-    visit(struct)
-    return max(found, default=None)
-
-
-def has_tags(struct: Struct) -> bool:
-    """Whether a struct, or one inside, has tagged fields or reserves tags."""
-    if struct.reserved or any(item.tag is not None for item in struct.fields):
-        return True
-    return any(
-        inner is not None and inner.role == "anonymous" and has_tags(inner)
-        for inner in (struct_in(item.type) for item in struct.fields)
-    )
-
-
-def _counts(item: Field, name: str) -> bool:
-    return isinstance(item.type, Counted) and item.type.length == name
-
-
-def _free(name: str, taken: set[str]) -> bool:
-    """Whether a message can have the name: its request's and response's names must be free, too."""
-    ends = (names.normal(f"{name}Request"), names.normal(f"{name}Response"))
-    return name.isidentifier() and not any(end in taken for end in ends)
-
-
-def _module_key(name: str) -> str:
-    return names.normal(name).lstrip("0123456789")
-
-
 def _meet(one: Versions, other: Versions) -> bool:
     ends = [each.last for each in (one, other) if each.last is not None]
     return max(one.first, other.first) <= min(ends, default=max(one.first, other.first))
@@ -769,9 +475,3 @@ def _integers(low: int, high: int) -> Any:
 @cache
 def _permutations(count: int) -> Any:
     return st.permutations(range(count))
-
-
-@st.composite
-def protocols(draw: Any, forms: frozenset[str] = frozenset(FORMS)) -> Protocol:
-    """Valid protocols that use some of ``forms``."""
-    return Maker(draw, forms).protocol()

@@ -16,8 +16,8 @@ from tests.random_definitions.notations import (
     through_guide,
     through_json,
 )
+from tests.random_definitions.package_strategies import protocols
 from tests.random_definitions.packages import compiled, removed
-from tests.random_definitions.strategies import protocols
 
 FEW, MANY = 6, 200
 
