@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 
 from krammar.wire.documentation import docs_of
+from krammar.wire.errors import UnsupportedVersionError
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Sized, Text, Type, Versioned
 from krammar.wire.message import Codec, Struct
 from krammar.wire.representation import named
@@ -158,7 +159,11 @@ def _walker(cls: type[Codec], version: int, entities: frozenset[str]) -> Walker:
 def _follow(entities: frozenset[str], value: Any, visit: Visit) -> None:
     """Visit a struct whose version field selects its layout."""
     cls: Any = type(value)
-    _walker(cls, getattr(value, cls._version_field), entities)(value, visit)
+    try:
+        walk = _walker(cls, getattr(value, cls._version_field), entities)
+    except UnsupportedVersionError:
+        return  # a default whose version does not exist has no fields
+    walk(value, visit)
 
 
 class _Source:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from krammar.cli import main
 from krammar.wire.connection import ClientConnection, RequestReceived, ServerConnection
 from krammar.wire.errors import EncodeError
+from krammar.wire.reflection import walker
 from tests.compiler.conftest import write_files
 from tests.random_definitions.model import Package
 from tests.random_definitions.packages import Refused, check, generated, render
@@ -189,3 +191,31 @@ def test_what_headers_cannot_express_is_refused(
 
     with pytest.raises(Refused, match=message):
         check(write_files(tmp_path / "bad", {"p/a.krm": text.replace(old, new)}))
+
+
+def test_entities_of_a_default_whose_version_does_not_exist(tmp_path: Path) -> None:
+    files = request("  Own: Own // tag 0\n", "key 0, max version 0, flexible v0+")
+    files["p/own.krm"] = (
+        "Own => not top level, with version field, max version 1\n"
+        "  Version: int16(6)\n  Text: string // entity topicName\n"
+    )
+    with generated(write_files(tmp_path / "d", files), tmp_path / "out") as built:
+        cls = built.modules["p"].PingRequest
+        found: list[str] = []
+        walker(cls, 0, "topicName")(cls(), found.append)
+
+    assert found == []
+
+
+def test_imports_are_in_the_order_of_isort(tmp_path: Path) -> None:
+    files = request("  A: [Empty]\n  B: Own\n")
+    files["p/own.krm"] = (
+        "Empty => not top level, no encoding\n  A: int8 // v1+\n\n"
+        "Own => not top level, with version field, max version 1\n  Version: int16\n"
+        "  Old: nullable[Empty]\n  Id: uuid\n  Long: varlong\n"
+    )
+    (protocol,) = check(write_files(tmp_path, files))[1]
+    for text in render(protocol).values():
+        lines = re.findall("^from krammar.wire.*", text, re.MULTILINE)
+        modules = [line.split()[1] for line in lines]
+        assert modules == sorted(modules)

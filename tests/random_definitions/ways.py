@@ -393,6 +393,8 @@ def _entities(
     if kind.role == "versioned":
         version = value[kind.fields[0].name]
         flexible = kind.flexible(version)
+        if version not in versions_of(kind) and kind.highest is not None:
+            return  # a default whose version does not exist has no fields
     for item in sorted(kind.fields, key=lambda item: -1 if item.tag is None else item.tag):
         if has(item, version, flexible):
             yield from _entity_values(
