@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from krammar.compiler.front.source import SHIPPED, Folder, compile_folder, compile_texts
+from krammar.compiler.header_places import has_kafkas_heads, heads
 from krammar.inspect.messages import inspect_bytes
+from krammar.util.diagnostics import Diagnostics
 from krammar.wire.connection import (
     ClientConnection,
     InvalidRequest,
@@ -16,8 +20,10 @@ from krammar.wire.connection import (
     ServerConnection,
 )
 from krammar.wire.errors import HeaderError
+from krammar.wire.heads import REQUEST_HEAD, RESPONSE_HEAD
 from tests.compiler.conftest import Build, Report
 
+KAFKA = SHIPPED / "kafka_wire"
 FIELDS = ("RequestApiKey: int16", "RequestApiVersion: int16", "CorrelationId: int32")
 OTHERS = ("", "  Trace: uuid\n", "  Magic: uint16(17)\n  Flag: bool\n")
 AFTER = ("", "  ClientId: nullable-string(null)\n", "  Token: bytes // v1+\n")
@@ -103,3 +109,20 @@ def test_headers_of_a_protocol_without_requests_are_free(report: Report) -> None
 def test_packages_with_kafkas_headers_have_the_usual_places(build: Build) -> None:
     package: Any = build(BODY)
     assert package._package.has_kafkas_heads
+
+
+def test_compiler_and_runtime_know_the_same_places_of_kafkas_headers() -> None:
+    known = [
+        [None if place is None else (place.name, place.offset, place.code) for place in head]
+        for head in (REQUEST_HEAD, RESPONSE_HEAD)
+    ]
+    kafka = compile_folder(Folder("kafka_wire", (KAFKA / "headers.krm",)), Diagnostics())
+    own = compile_texts("p", {Path("a.krm"): BODY.encode()}, Diagnostics())
+
+    assert {struct.name for file in kafka.files for struct in file.structs} == {
+        "RequestHeader",
+        "ResponseHeader",
+    }
+    for protocol in (kafka, own):
+        assert heads(protocol) == known
+        assert has_kafkas_heads(protocol)

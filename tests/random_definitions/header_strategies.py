@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.random_definitions import names
+from tests.random_definitions.class_names import with_unique_classes
 from tests.random_definitions.headers import (
     ROLES,
     field_of,
@@ -89,7 +90,7 @@ def _header(maker: Maker, enums: Sequence[Enum], name: str, roles: Sequence[str]
         first = sorted(fields, key=lambda item: item.versions != ALL)
         rest = [item for item in mixed if item not in fields]
         struct = replace(struct, fields=(*first, *rest, *others))
-    struct = maker.finished(struct, context)
+    struct, _ = with_unique_classes(maker.finished(struct, context), ())
     if lowest == 0 and maker.chance("", 20):
         struct = replace(struct, highest=_implied_top(struct), implied=True)
         if not _is_valid(struct, roles):
