@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 from krammar.wire.errors import DecodeError
@@ -125,7 +126,12 @@ class Layout:
 
     def at(self, version: int) -> Layout:
         """Return the layout with the number of another version that shares it."""
-        return self if version == self.version else replace(self, version=version)
+        if version == self.version:
+            return self
+        # Elements of an array can each have a version, so the checks of a new layout would take too long.
+        other = copy(self)
+        object.__setattr__(other, "version", version)
+        return other
 
     @property
     def min_size(self) -> int:
