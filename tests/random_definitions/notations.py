@@ -25,6 +25,11 @@ from tests.random_definitions.ways import cases, expect
 JSON_FORMS = frozenset(FORMS) - {
     "packages",
     "headers",
+    "moved headers",
+    "one way",
+    "pushes",
+    "response keys",
+    "newer versions",
     "varints",
     "varint arrays",
     "nested arrays",
@@ -37,10 +42,12 @@ JSON_FORMS = frozenset(FORMS) - {
     "prefixes",
     "flags",
 }
-# The notation of Kafka's guide has no defaults and no lengths. A struct without fields is no message in a text.
-GUIDE_FORMS = JSON_FORMS - {"defaults", "versioned", "tags", "empty structs"} | {
+# The notation of Kafka's guide has no defaults and no lengths.
+GUIDE_FORMS = JSON_FORMS - {"defaults", "versioned", "tags"} | {
     "varints",
     "varint arrays",
+    "one way",
+    "response keys",
 }
 
 

@@ -215,7 +215,18 @@ def test_imports_are_in_the_order_of_isort(tmp_path: Path) -> None:
         "  Old: nullable[Empty]\n  Id: uuid\n  Long: varlong\n"
     )
     (protocol,) = check(write_files(tmp_path, files))[1]
-    for text in render(protocol).values():
-        lines = re.findall("^from krammar.wire.*", text, re.MULTILINE)
-        modules = [line.split()[1] for line in lines]
-        assert modules == sorted(modules)
+    found = [
+        [line.split()[1] for line in re.findall("^from krammar.wire.*", text, re.MULTILINE)]
+        for text in render(protocol).values()
+    ]
+    assert found == [sorted(modules) for modules in found]
+
+
+def test_one_way_requests_need_no_header_of_responses(tmp_path: Path) -> None:
+    headers = (
+        "RequestHeader => not top level\n  ApiKey: int16\n  ApiVersion: int16\n  CorrelationId: int32\n\n"
+        "ResponseHeader => not top level, min version 1, max version 1\n  CorrelationId: int32\n\n"
+    )
+    files = {"p/a.krm": f"{headers}PingRequest => key 1, max version 0, one way, header 0\n"}
+    (protocol,) = check(write_files(tmp_path, files))[1]
+    assert protocol.requests[0].response is None

@@ -40,9 +40,10 @@ def check_messages(protocol: ir.Protocol, diagnostics: Diagnostics) -> None:
     tops = [layout_table(header).max_version for header in (request_header, response_header)]
     for message in special:
         versions = header_versions(message, *tops)
+        answers = message.push or message.response is not None
         for pairs, header, top in (
             (versions.request, request_header, tops[0]),
-            (versions.response, response_header, tops[1]),
+            (versions.response if answers else (), response_header, tops[1]),
         ):
             for _, version in effective(pairs):
                 if not header.min_version <= version <= top:
