@@ -33,8 +33,13 @@ def main() -> int:
     # A new process for each search: Python never frees the code of imported modules completely.
     with context.Pool(options.jobs, start, (done,), maxtasksperchild=1) as pool:
         results = [pool.apply_async(search_here, task) for task in tasks]
-        tried = 0
-        while not all(result.ready() for result in results) or not done.empty():
+        tried, failures = 0, 0
+        while results or not done.empty():
+            for result in [each for each in results if each.ready()]:
+                results.remove(result)
+                if text := result.get():
+                    failures += 1
+                    print(text, flush=True)
             try:
                 tried += done.get(timeout=1)
             except Empty:
@@ -44,11 +49,8 @@ def main() -> int:
                     f"{tried} of {options.protocols} protocols, {time.monotonic() - began:.0f} s",
                     flush=True,
                 )
-        failures = [text for result in results if (text := result.get())]
-    for text in failures:
-        print(text)
     print(
-        f"{options.protocols} protocols with seeds {tasks[0][0]} to {tasks[-1][0]}: {len(failures)} failures, "
+        f"{options.protocols} protocols with seeds {tasks[0][0]} to {tasks[-1][0]}: {failures} failures, "
         f"{time.monotonic() - began:.0f} s"
     )
     return 1 if failures else 0
