@@ -26,9 +26,10 @@ MESSAGE_NAMES = frozenset(
 )
 # Further names of a struct with a field `UUID: uuid`, which is a message of krammar.journal.
 JOURNAL_NAMES = frozenset({"get_uuid", "set_uuid", "new_acknowledgement"})
-# Names that every generated package defines. A module with such a name gets a trailing underscore.
+# Names that every generated package defines or imports. A module with such a name gets a trailing underscore.
 PACKAGE_NAMES = frozenset(
     {
+        "annotations",
         "header_versions",
         "layout",
         "layouts",

@@ -230,3 +230,10 @@ def test_one_way_requests_need_no_header_of_responses(tmp_path: Path) -> None:
     files = {"p/a.krm": f"{headers}PingRequest => key 1, max version 0, one way, header 0\n"}
     (protocol,) = check(write_files(tmp_path, files))[1]
     assert protocol.requests[0].response is None
+
+
+def test_a_file_named_annotations(tmp_path: Path) -> None:
+    files = request("  A: Part\n")
+    files["p/annotations.krm"] = "Part => not top level, no encoding\n  B: int8(3)\n"
+    with generated(write_files(tmp_path / "d", files), tmp_path / "out") as built:
+        assert built.modules["p"].PingRequest().a.b == 3

@@ -280,8 +280,10 @@ def mutations(case: Case) -> None:
 
 def bounded(case: Case) -> None:
     """Memory stays within a multiple of the bytes. Of elements without bytes, a message has at most ``EMPTY``."""
-    if case.rng.random() < 0.8 or not any(isinstance(i.type, Array) for i in _fields_in(case.kind)):
-        return  # one in five, because measuring memory takes long
+    if case.rng.random() < 0.95 or not any(
+        isinstance(i.type, Array) for i in _fields_in(case.kind)
+    ):
+        return  # one in twenty, because measuring memory takes long
     value = Values(case.rng, crowd=40).message(case.kind, case.version)
     empty = reference.empty_elements(
         case.kind, case.version, case.kind.flexible(case.version), value
