@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from krammar.compiler import stamps
@@ -90,10 +90,12 @@ class Notes:
 
     def write(self, package: str, inputs: str, paths: Sequence[Path]) -> None:
         """Note the current files of a package."""
-        note = Note(self._place, self._owner, package, inputs, self.digests(paths))
+        self._store(Note(self._place, self._owner, package, inputs, self.digests(paths)))
+
+    def _store(self, note: Note) -> None:
         data = {name: getattr(note, name) for name in Note.__slots__}
         # After a power cut, a damaged or old note only means that the package is rendered again.
-        target = self._path(package)
+        target = self._path(note.package, note)
         replace_file(target.parent / ".gitignore", b"*\n", durable=False)
         replace_file(target, json.dumps(data).encode(), durable=False)
 
@@ -106,9 +108,14 @@ class Notes:
         """
         names = {path.as_posix() for path in taken}
         old = [n for n in self._all() if self._is_own(n) and n.package not in packages]
-        old += [note for _, note in self._rivals() if names & note.outputs.keys()]
-        for note in old:
+        rivals = [note for _, note in self._rivals() if names & note.outputs.keys()]
+        for note in old + rivals:
             self._path(note.package, note).unlink(missing_ok=True)
+        for source, note in self._others():
+            # Its package is gone. What it generated otherwise stays its own.
+            if not self._is_related(source) and names & note.outputs.keys():
+                left = {path: each for path, each in note.outputs.items() if path not in names}
+                self._store(replace(note, inputs="", outputs=left))
 
     def digests(self, paths: Sequence[Path]) -> dict[str, str]:
         """The digests of the current files at ``paths`` below the output folder."""
@@ -138,9 +145,12 @@ class Notes:
         """The same, without packages that are gone, and sources that contain this one or are contained in it."""
         for source, note in self._others():
             place = source if source.is_file() else source / note.package
-            related = source in self._source.parents or self._source in source.parents
-            if place.exists() and not related:
+            if place.exists() and not self._is_related(source):
                 yield source, note
+
+    def _is_related(self, source: Path) -> bool:
+        """Whether one of two sources contains the other."""
+        return source in self._source.parents or self._source in source.parents
 
     def _path(self, package: str, note: Note | None = None) -> Path:
         owner, source = (note.owner, note.source) if note else (self._owner, self._place)

@@ -203,7 +203,7 @@ _SETTINGS = {
         "min.cleanable.dirty.ratio", "file.delete.delay.ms", "delete.retention.ms", "max.compaction.lag.ms",
         "min.compaction.lag.ms", "internal.segment.bytes", "message.timestamp.before.max.ms",
         "message.timestamp.after.max.ms", "min.insync.replicas", "retention.bytes", "unknown.setting"),
-    4: ("log.segment.bytes", "log.retention.ms", "message.max.bytes", "max.connections", "log.index.interval.bytes",
+    4: ("log.segment.bytes", "log.retention.ms", "message.max.bytes", "log.roll.ms", "log.index.interval.bytes",
         "log.cleaner.backoff.ms", "producer.id.expiration.ms", "log.segment.delete.delay.ms", "group.max.size",
         "log.dirs", "unknown.setting"),
     32: ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "unknown.setting"),

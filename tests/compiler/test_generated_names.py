@@ -150,7 +150,9 @@ def test_type_checkers_and_linters_accept_all_names(tmp_path: Path, chosen: list
     source = write_files(tmp_path / "definitions", {})
     write_files(source / "p", protocol([*chosen[::4], "NotImplementedError"]))
     assert gen(source, tmp_path / "out").exit_code == 0
-    for command in (["mypy", "--strict", "p"], ["ruff", "check", "--select", "B,E,F,I", "p"]):
+    # Documentation is in lines as long as in the definitions.
+    ruff = ["ruff", "check", "--select", "B,E,F,I", "--ignore", "E501", "p"]
+    for command in (["mypy", "--strict", "p"], ruff):
         run = subprocess.run(
             [sys.executable, "-m", *command], cwd=tmp_path / "out", capture_output=True, text=True
         )
