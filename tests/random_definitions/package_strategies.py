@@ -231,6 +231,8 @@ class _PackageMaker:
         """A message that the server sends by itself."""
         maker = self.maker
         name = maker.definition_name()
+        while name.endswith(("Request", "Response")):
+            name = maker.definition_name()
         words = ("frequent",) if maker.chance("words", 30) else ()
         push, parts = self.body(replace(self.versions(), role="push", name=name, words=words))
         self.units.append([self.numbering.push(push), *parts])

@@ -19,6 +19,7 @@ from krammar.wire.reflection import entity_paths, fields, walker
 from tests.random_definitions import reference
 from tests.random_definitions.model import (
     Array,
+    Counted,
     Package,
     Struct,
     Type,
@@ -141,8 +142,9 @@ def lengths(case: Case) -> None:
 def _with_wrong_lengths(message: Any, kind: Struct, rng: Random) -> Any:
     """A copy of a message whose own lengths are wrong, or None if it has none."""
     made = None
+    counting = {item.type.length for item in kind.fields if isinstance(item.type, Counted)}
     for info, item in zip(fields(type(message)), kind.fields, strict=True):
-        if item.is_length:
+        if item.name in counting:
             made = copy.copy(message) if made is None else made
             setattr(made, info.name, rng.choice((0, 3, 100)))
     return made
