@@ -41,6 +41,8 @@ class VersionRange:
 
 
 ALL_VERSIONS = VersionRange()
+# Where a definition can say that a request is sent.
+ROUTINGS = ("admin", "group coordinator", "txn coordinator", "share coordinator")
 
 
 def version_ranges(versions: Sequence[int]) -> str:

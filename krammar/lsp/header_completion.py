@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from krammar.compiler.front.headers import NEWER
 from krammar.compiler.front.syntax import StructNode
-from krammar.compiler.ir import PRIMITIVES
+from krammar.compiler.ir import PRIMITIVES, ROUTINGS
 from krammar.lsp.project import Analysis, SourceFile
 from krammar.lsp.proposals import Kind, Proposal
 from krammar.lsp.rows import HEADER, NAME
-from krammar.lsp.words import MODIFIERS, ROUTINGS
+from krammar.lsp.words import MODIFIERS
 
 
 def header_proposals(

@@ -81,7 +81,6 @@ ENTITIES = {
     "brokerId": "The id of a broker.",
     "producerId": "The id that a broker gave to a producer.",
 }
-ROUTINGS = ("admin", "group coordinator", "txn coordinator", "share coordinator")
 ANNOTATIONS = {
     "tag": "The number of a tagged field. Tags count from 0 without gaps.",
     "reserved tag": "Tags that removed fields had. No other field may get them: old peers would read its value "

@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from krammar.compiler.ir import ROUTINGS
 from krammar.util.diagnostics import did_you_mean
 
-_ROUTINGS = ("admin", "group coordinator", "txn coordinator", "share coordinator")
 _HEADER = re.compile(
     r"(?P<response>response )?header (?P<header>\d{1,5})(?: v(?P<first>\d{1,5})\+)?"
 )
 _RESPONSE_KEY = re.compile(r"response key (?P<key>\d{1,5})")
-_WORDS = (*_ROUTINGS, "cluster action", "one way", "push", "header", "response header")
+_WORDS = (*ROUTINGS, "cluster action", "one way", "push", "header", "response header")
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Modifiers:
 
     def add(self, word: str) -> str | None:
         """Add a modifier. Return a hint if no such modifier exists."""
-        if word in _ROUTINGS:
+        if word in ROUTINGS:
             self.routing = word
         elif word in ("cluster action", "one way", "push"):
             setattr(self, word.replace(" ", "_"), True)

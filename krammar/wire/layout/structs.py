@@ -145,8 +145,9 @@ class Layout:
         """Return the layout in the notation of Kafka's protocol guide, one line per field.
 
         The guide does not show which arrays and structs can be null. Here they are ``nullable[topics]`` and
-        ``nullable(cursor)``, and ``[nullable(topics)]`` an array of such structs. ``{}`` is a struct without fields. In flexible versions, ``classic[sizes]`` and ``classic(cursor)`` are arrays and structs with
-        classic encoding. A tagged field has a line that begins with its tag.
+        ``nullable(cursor)``, and ``[nullable(topics)]`` an array of such structs. ``{}`` is a struct without fields. In
+        flexible versions, ``classic[sizes]`` and ``classic(cursor)`` are arrays and structs with classic encoding. A
+        tagged field has a line that begins with its tag.
 
         Args:
             tags: the word at the end of structs with tagged fields; ``TAG_BUFFER`` in older guides.
