@@ -21,7 +21,7 @@ LEFT_OUT := compiler/test_backends compiler/test_evolution compiler/test_hostile
 
 setup: $(STAMP) ## Create .venv with everything that development needs
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(wildcard krammar/wire/engine/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "krammar needs Python 3.11 or newer; set PYTHON=/path/to/it"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,7 +1,7 @@
-"""Wheels with compiled packages: ``KRAMMAR_NATIVE=1 python -m build``.
+"""Builds the engine, ``krammar.wire._engine``, into wheels and editable installs.
 
-Without that setting nothing here happens, and the wheel is a pure one: editable installs and installs from the
-source distribution need no C compiler. ``KRAMMAR_NATIVE`` is ``1`` for the messages that pyproject.toml names for
+Without a C compiler the wheel is a pure one. With ``KRAMMAR_NATIVE=1 python -m build``, compiled packages are built, too:
+``KRAMMAR_NATIVE`` is ``1`` for the messages that pyproject.toml names for
 this hook, ``all`` for whole packages, or names of messages of kafka_wire, separated by commas. The loops of record
 batches are always compiled. Such a wheel is for the Python and the platform that built it, and needs librt to run.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sysconfig
 import sys
 import tempfile
 from importlib.metadata import version as version_of
@@ -26,18 +27,30 @@ class NativeHook(BuildHookInterface):  # type: ignore[misc,type-arg]
     _folder: str | None = None
 
     def dependencies(self) -> list[str]:
-        """Return what the build itself needs: the packages of ``krammar[native]``."""
+        """Return what the build itself needs: for KRAMMAR_NATIVE, the packages of ``krammar[native]``."""
+        if self.target_name != "wheel":
+            return []
         # hatchling has put the packages of krammar[compiler] in the place of that extra.
-        return self.metadata.core.optional_dependencies["native"] if self._asked else []
+        native = self.metadata.core.optional_dependencies["native"] if self._asked else []
+        return ["setuptools", *native]
 
     @property
     def _asked(self) -> bool:
         return SETTING not in ("", "0") and self.target_name == "wheel"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if not self._asked or version == "editable":
+        if self.target_name != "wheel":
             return
         self._folder = tempfile.mkdtemp(prefix="krammar-wheel-")
+        engine = self._build_engine()
+        if engine is not None and version == "editable":
+            shutil.copy(engine, Path(self.root) / "krammar" / "wire")
+        elif engine is not None:
+            build_data["force_include"][str(engine)] = f"krammar/wire/{engine.name}"
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+        if not self._asked or version == "editable":
+            return
         if SETTING == "all":
             built = [*self._compile("kafka_wire", []), *self._compile("wafka_wire", [])]
         else:
@@ -53,6 +66,39 @@ class NativeHook(BuildHookInterface):  # type: ignore[misc,type-arg]
     def finalize(self, version: str, build_data: dict[str, Any], artifact: str) -> None:
         if self._folder is not None:
             shutil.rmtree(self._folder)
+
+    def _build_engine(self) -> Path | None:
+        """Compile ``krammar.wire._engine``. Returns the extension module, or None without a C compiler."""
+        from setuptools import Distribution, Extension
+        from setuptools.command.build_ext import build_ext
+        from setuptools.errors import CCompilerError, ExecError, PlatformError
+
+        assert self._folder is not None
+        root = Path(self.root)
+        sources = sorted((root / "krammar" / "wire" / "engine").glob("*.c"))
+        options = [] if sysconfig.get_platform().startswith("win") else ["-std=c11", "-fvisibility=hidden"]
+        extension = Extension(
+            "krammar.wire._engine",
+            [str(source.relative_to(root)) for source in sources],
+            depends=["krammar/wire/engine/engine.h"],
+            extra_compile_args=options,
+        )
+        command = build_ext(Distribution({"ext_modules": [extension]}))
+        command.build_lib = command.build_temp = self._folder
+        command.ensure_finalized()
+        before = Path.cwd()
+        os.chdir(root)
+        try:
+            command.run()
+        except (CCompilerError, ExecError, PlatformError) as error:
+            reason = str(error).splitlines()[0]
+            self.app.display_warning(
+                f"krammar runs in pure Python, several times slower, because its engine could not be compiled: {reason}"
+            )
+            return None
+        finally:
+            os.chdir(before)
+        return Path(command.get_ext_fullpath(extension.name))
 
     def _compile(self, name: str, only: list[str]) -> list[Path]:
         """Compile a copy of a package, so that the sources stay pure; returns the extension modules.

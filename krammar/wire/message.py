@@ -7,6 +7,7 @@ Every generated module imports this file, so representations, layouts and precis
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from operator import attrgetter
@@ -16,6 +17,7 @@ from krammar.wire.errors import DecodeError, EncodeError, UnsupportedVersionErro
 from krammar.wire.primitives import FAILURES, Malformed, as_bytes
 
 if TYPE_CHECKING:
+    from krammar.wire._engine import Program
     from krammar.wire.layout import Layout
 
 # Arguments: the bytes, a position, the bytes or a memoryview from which fields of bytes are sliced, the version.
@@ -52,11 +54,12 @@ class Struct(metaclass=_Kind):
         cls._fields = vars(cls).get("__match_args__", cls._fields)
         if "versions" in facts:
             cls.min_version, cls.max_version = facts.pop("versions")  # type: ignore[attr-defined]
-            cls._decoders, cls._encoders = {}, {}  # type: ignore[attr-defined]
+            cls._decoders, cls._encoders, cls._programs = {}, {}, {}  # type: ignore[attr-defined]
         elif "_decoders" not in vars(cls) and "__match_args__" not in vars(cls):
             # A class of the user: its decoders return objects of this class.
             decoders = getattr(cls, "_decoders", {})
             cls._decoders = {v: _decoder_of(cls, f) for v, f in decoders.items()}  # type: ignore[attr-defined]
+            cls._programs = {}  # type: ignore[attr-defined]
         for name, value in facts.items():
             setattr(cls, name, value)
 
@@ -176,6 +179,8 @@ class Codec(Struct):
     flexible_from: ClassVar[int | None] = None
     _decoders: ClassVar[dict[int, Decoder]] = {}
     _encoders: ClassVar[dict[int, Encoder]] = {}
+    # What the engine runs instead. None: it cannot.
+    _programs: ClassVar[dict[int, Program | None]] = {}
     # Whether versions above max_version exist and share its layout, because the definition has no last version.
     _open_ended: ClassVar[bool] = False
 
@@ -294,6 +299,13 @@ class Codec(Struct):
         )
 
     @classmethod
+    def _load_program(cls, version: int) -> Program | None:
+        """Return what the engine runs for a version, or None. The module with programs is imported on first use."""
+        from krammar.wire.programs import load
+
+        return load(cls, version)
+
+    @classmethod
     def _layout(cls, version: int) -> Layout:
         """The layout at ``version``. The module with tables is imported on first use."""
         from krammar.wire.tables import table_of
@@ -376,3 +388,12 @@ def _with_lengths(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_with_lengths(element) for element in value]
     return value
+
+
+if os.environ.get("KRAMMAR_PURE_PYTHON", "") in ("", "0"):
+    try:
+        from krammar.wire import _engine
+    except ImportError:
+        pass  # it was built without a C compiler, or for another Python
+    else:
+        _engine.install(Codec)

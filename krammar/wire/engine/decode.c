@@ -1,0 +1,366 @@
+/* Reading: from bytes to objects. */
+#include "engine.h"
+
+#include <string.h>
+
+typedef struct {
+    const uint8_t *next, *end;
+    const uint8_t *data;
+    PyObject *owner; /* the bytes, or a memoryview of which fields of bytes are slices */
+    bool copy;
+    uint32_t empty; /* elements without bytes so far */
+} Reader;
+
+/* Without an exception: the engine declines. */
+static PyObject *const DECLINED = NULL;
+
+static PyObject *read_fields(Program *program, PyTypeObject *cls, Reader *reader);
+
+static inline Py_ssize_t left(const Reader *reader) { return reader->end - reader->next; }
+
+/* Big-endian numbers. Compilers make one load and one swap of each. */
+static inline uint16_t get16(const uint8_t *p) { return (uint16_t)(p[0] << 8 | p[1]); }
+static inline uint32_t get32(const uint8_t *p) {
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+static inline uint64_t get64(const uint8_t *p) { return (uint64_t)get32(p) << 32 | get32(p + 4); }
+
+/* Read an unsigned varint of so many bits. Returns false if it is too long, or ends after the data. */
+static inline bool read_varint(Reader *reader, int bits, uint64_t *value) {
+    const uint8_t *p = reader->next;
+    if (p < reader->end && *p < 128) {
+        *value = *p;
+        reader->next = p + 1;
+        return true;
+    }
+    uint64_t found = 0;
+    for (int shift = 0; shift < (bits == 32 ? 35 : 70); shift += 7) {
+        if (p == reader->end)
+            return false;
+        uint64_t part = *p & 127;
+        if (shift == 63 && part > 1)
+            return false;
+        found |= part << shift;
+        if (*p++ < 128) {
+            reader->next = p;
+            *value = found;
+            return bits == 64 || found <= UINT32_MAX;
+        }
+    }
+    return false;
+}
+
+static inline int64_t unzigzag(uint64_t value) { return (int64_t)(value >> 1) ^ -(int64_t)(value & 1); }
+
+/* Read a length or count; -1 is null, whatever its form. Returns false for bytes that have none. */
+static inline bool read_length(Reader *reader, Prefix prefix, int64_t *length) {
+    uint64_t value;
+    switch (prefix) {
+    case P_INT16:
+        if (left(reader) < 2)
+            return false;
+        *length = (int16_t)get16(reader->next);
+        reader->next += 2;
+        return true;
+    case P_INT32:
+        if (left(reader) < 4)
+            return false;
+        *length = (int32_t)get32(reader->next);
+        reader->next += 4;
+        return true;
+    case P_COMPACT:
+        if (!read_varint(reader, 32, &value))
+            return false;
+        *length = (int64_t)value - 1;
+        return true;
+    case P_VARINT:
+        if (!read_varint(reader, 32, &value))
+            return false;
+        *length = unzigzag(value);
+        return true;
+    case P_UNSIGNED:
+        if (!read_varint(reader, 32, &value))
+            return false;
+        *length = (int64_t)value;
+        return true;
+    }
+    return false;
+}
+
+static PyObject *read_slice(Reader *reader, Py_ssize_t size) {
+    Py_ssize_t begin = reader->next - reader->data;
+    reader->next += size;
+    if (reader->copy)
+        return PyBytes_FromStringAndSize((const char *)reader->data + begin, size);
+    return PySequence_GetSlice(reader->owner, begin, begin + size);
+}
+
+static PyObject *read_text(const Type *type, Reader *reader) {
+    int64_t size;
+    if (!read_length(reader, type->prefix, &size))
+        return DECLINED;
+    if (size < 0)
+        return type->nullable ? Py_NewRef(Py_None) : DECLINED;
+    if (size > left(reader))
+        return DECLINED;
+    if (type->kind == K_BYTES)
+        return read_slice(reader, (Py_ssize_t)size);
+    PyObject *text = PyUnicode_DecodeUTF8((const char *)reader->next, (Py_ssize_t)size, NULL);
+    if (text == NULL && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
+        PyErr_Clear();
+    reader->next += size;
+    return text;
+}
+
+static PyObject *read_uuid(const uint8_t *p) {
+    if (get64(p) == 0 && get64(p + 8) == 0)
+        return Py_NewRef(uuid_null);
+    PyObject *number = _PyLong_FromByteArray(p, 16, 0, 0);
+    if (number == NULL)
+        return NULL;
+    PyObject *made = uuid_type->tp_alloc(uuid_type, 0);
+    if (made == NULL) {
+        Py_DECREF(number);
+        return NULL;
+    }
+    SLOT(made, uuid_int) = number;
+    SLOT(made, uuid_safe) = Py_NewRef(uuid_unknown);
+    return made;
+}
+
+static PyObject *read_value(const Type *type, Reader *reader);
+
+static PyObject *read_array(const Type *type, Reader *reader) {
+    const Type *element = type->element;
+    int64_t count;
+    if (!read_length(reader, type->prefix, &count))
+        return DECLINED;
+    if (count < 0)
+        return type->nullable ? Py_NewRef(Py_None) : DECLINED;
+    if (element->min_size) {
+        if (count > left(reader) / element->min_size)
+            return DECLINED;
+    } else {
+        if (count > MAX_ZERO_WIDTH - reader->empty)
+            return DECLINED;
+        reader->empty += (uint32_t)count;
+    }
+    Py_ssize_t first = count < FIRST_ELEMENTS ? (Py_ssize_t)count : FIRST_ELEMENTS;
+    PyObject *list = PyList_New(first);
+    if (list == NULL)
+        return NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *value = read_value(element, reader);
+        if (value == NULL) {
+            Py_DECREF(list);
+            return NULL;
+        }
+        if (i < first) {
+            PyList_SET_ITEM(list, i, value);
+            continue;
+        }
+        int failed = PyList_Append(list, value);
+        Py_DECREF(value);
+        if (failed) {
+            Py_DECREF(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+/* Read the byte before a nullable struct: 1 if the struct follows, 0 if it is null, -1 for other bytes. */
+static inline int read_presence(const Type *type, Reader *reader) {
+    if (reader->next == reader->end)
+        return -1;
+    uint8_t found = *reader->next++;
+    return found == 1 ? 1 : found == type->null ? 0 : -1;
+}
+
+static PyObject *read_versioned(const Type *type, Reader *reader) {
+    if (left(reader) < 2)
+        return DECLINED;
+    PyObject *version = PyLong_FromLong((int16_t)get16(reader->next));
+    if (version == NULL)
+        return NULL;
+    PyObject *program = PyDict_GetItemWithError(type->versions, version);
+    Py_DECREF(version);
+    if (program == NULL || !Py_IS_TYPE(program, &Program_Type))
+        return NULL;
+    return read_fields((Program *)program, ((Program *)program)->cls, reader);
+}
+
+#define FIXED(width, expression)                                                                                       \
+    if (left(reader) < width)                                                                                          \
+        return DECLINED;                                                                                               \
+    p = reader->next;                                                                                                  \
+    reader->next = p + width;                                                                                          \
+    return expression
+
+#define VARINT(bits, expression)                                                                                       \
+    if (!read_varint(reader, bits, &number))                                                                           \
+        return DECLINED;                                                                                               \
+    return expression
+
+static PyObject *read_value(const Type *type, Reader *reader) {
+    const uint8_t *p;
+    uint64_t number;
+    switch (type->kind) {
+    case K_BOOL:
+        FIXED(1, Py_NewRef(*p ? Py_True : Py_False));
+    case K_INT8:
+        FIXED(1, PyLong_FromLong((int8_t)*p));
+    case K_INT16:
+        FIXED(2, PyLong_FromLong((int16_t)get16(p)));
+    case K_INT32:
+        FIXED(4, PyLong_FromLong((int32_t)get32(p)));
+    case K_INT64:
+        FIXED(8, PyLong_FromLongLong((int64_t)get64(p)));
+    case K_UINT8:
+        FIXED(1, PyLong_FromLong(*p));
+    case K_UINT16:
+        FIXED(2, PyLong_FromLong(get16(p)));
+    case K_UINT32:
+        FIXED(4, PyLong_FromUnsignedLong(get32(p)));
+    case K_UINT64:
+        FIXED(8, PyLong_FromUnsignedLongLong(get64(p)));
+    case K_FLOAT32:
+        FIXED(4, PyFloat_FromDouble(PyFloat_Unpack4((const char *)p, 0)));
+    case K_FLOAT64:
+        FIXED(8, PyFloat_FromDouble(PyFloat_Unpack8((const char *)p, 0)));
+    case K_UUID:
+        FIXED(16, read_uuid(p));
+    case K_VARINT:
+    case K_UVARINT:
+        VARINT(32, PyLong_FromLongLong(type->kind == K_VARINT ? unzigzag(number) : (int64_t)number));
+    case K_VARLONG:
+        VARINT(64, PyLong_FromLongLong(unzigzag(number)));
+    case K_UVARLONG:
+        VARINT(64, PyLong_FromUnsignedLongLong(number));
+    case K_STRING:
+    case K_BYTES:
+        return read_text(type, reader);
+    case K_ARRAY:
+        return read_array(type, reader);
+    case K_STRUCT:
+    case K_VERSIONED:
+        if (type->nullable) {
+            int presence = read_presence(type, reader);
+            if (presence < 1)
+                return presence < 0 ? DECLINED : Py_NewRef(Py_None);
+        }
+        if (type->kind == K_VERSIONED)
+            return read_versioned(type, reader);
+        return read_fields(type->program, type->program->cls, reader);
+    case K_SIZED:
+        break; /* read_sized */
+    }
+    return DECLINED;
+}
+
+/* Read the bytes whose number another field of the object has. */
+static PyObject *read_sized(const Type *type, PyObject *object, Reader *reader) {
+    PyObject *length = SLOT(object, type->slot);
+    if (length == NULL || !PyLong_CheckExact(length))
+        return DECLINED;
+    int overflow;
+    long long size = PyLong_AsLongLongAndOverflow(length, &overflow);
+    if (overflow || __builtin_sub_overflow(size, type->plus, &size) || size < 0 || size > left(reader))
+        return DECLINED;
+    return read_slice(reader, (Py_ssize_t)size);
+}
+
+static inline void replace(PyObject **slot, PyObject *value) {
+    PyObject *before = *slot;
+    *slot = value;
+    Py_XDECREF(before);
+}
+
+/* Read the tagged fields of an object whose fields have their defaults. Returns -1 as decode returns NULL. */
+static int read_tags(Program *program, PyObject *object, Reader *reader) {
+    uint64_t count, tag, size;
+    if (!read_varint(reader, 32, &count))
+        return -1;
+    int64_t before = -1;
+    const Field *known = program->fields + program->count, *end = known + program->tags;
+    PyObject *unknown = NULL;
+    for (; count; count--) {
+        if (!read_varint(reader, 32, &tag) || !read_varint(reader, 32, &size) || (int64_t)tag <= before ||
+            (int64_t)size > left(reader))
+            goto failed;
+        before = (int64_t)tag;
+        while (known < end && known->tag < tag)
+            known++;
+        const uint8_t *after = reader->next + size;
+        if (known < end && known->tag == tag) {
+            PyObject *value = read_value(&known->type, reader);
+            if (value == NULL)
+                goto failed;
+            replace(&SLOT(object, known->slot), value);
+            if (reader->next != after)
+                goto failed;
+            continue;
+        }
+        if (unknown == NULL && (unknown = PyDict_New()) == NULL)
+            goto failed;
+        PyObject *key = PyLong_FromUnsignedLongLong(tag);
+        PyObject *value = PyBytes_FromStringAndSize((const char *)reader->next, (Py_ssize_t)size);
+        int added = key != NULL && value != NULL ? PyDict_SetItem(unknown, key, value) : -1;
+        Py_XDECREF(key);
+        Py_XDECREF(value);
+        if (added < 0)
+            goto failed;
+        reader->next = after;
+    }
+    if (unknown != NULL)
+        replace(&SLOT(object, program->unknown_slot), unknown);
+    return 0;
+failed:
+    Py_XDECREF(unknown);
+    return -1;
+}
+
+static PyObject *read_fields(Program *program, PyTypeObject *cls, Reader *reader) {
+    if (left(reader) < program->min_size)
+        return DECLINED;
+    PyObject *object = cls->tp_alloc(cls, 0);
+    if (object == NULL)
+        return NULL;
+    SLOT(object, program->unknown_slot) = Py_NewRef(Py_None);
+    const Field *field = program->fields, *end = field + program->count;
+    for (; field < end; field++) {
+        PyObject *value = field->type.kind == K_SIZED ? read_sized(&field->type, object, reader)
+                                                      : read_value(&field->type, reader);
+        if (value == NULL)
+            goto failed;
+        SLOT(object, field->slot) = value;
+    }
+    for (end += program->tags + program->absent; field < end; field++) {
+        PyObject *value = default_of(field);
+        if (value == NULL)
+            goto failed;
+        SLOT(object, field->slot) = value;
+    }
+    if (program->flexible && read_tags(program, object, reader) < 0)
+        goto failed;
+    return object;
+failed:
+    Py_DECREF(object);
+    return NULL;
+}
+
+PyObject *decode(Program *program, PyTypeObject *cls, PyObject *data, Py_ssize_t *position, bool copy) {
+    const uint8_t *start = (const uint8_t *)PyBytes_AS_STRING(data);
+    Reader reader = {
+        .next = start + *position, .end = start + PyBytes_GET_SIZE(data), .data = start, .owner = data, .copy = copy};
+    PyObject *view = NULL;
+    if (!copy) {
+        view = reader.owner = PyMemoryView_FromObject(data);
+        if (view == NULL)
+            return NULL;
+    }
+    PyObject *found = read_fields(program, cls, &reader);
+    Py_XDECREF(view);
+    *position = reader.next - start;
+    return found;
+}
