@@ -29,7 +29,6 @@ _VERBS = {
     "broker": "broker",
     "broker-user": "users:users",
     "check": "definitions",
-    "compile": "native:compile_",
     "consume": "consume",
     "diff": "difference",
     "docs": "definitions",
@@ -112,11 +111,10 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
         return
     echo(f"krammar, version {__version__}")
     if context.meta["krammar.verbose"]:
-        from krammar.wire.native import status
+        from krammar.wire.engine_loading import status
 
         echo(f"Python {platform.python_version()}, {platform.platform()}")
-        for package in ("kafka_wire", "wafka_wire"):
-            echo(status(package))
+        echo(status())
     context.exit()
 
 

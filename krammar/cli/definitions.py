@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     default="python",
     show_default=True,
     metavar="NAME",
-    help="What to generate: python, json-schema, docs, native, wireshark, or a backend of an installed "
+    help="What to generate: python, json-schema, docs, wireshark, or a backend of an installed "
     "package.",
 )
 @click.option(

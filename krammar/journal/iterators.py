@@ -71,7 +71,7 @@ class _Unread(Envelope):
 
 def _uuid_position(framing: Framing, cls: type[Any]) -> int:
     """Return the position of the UUID in frames of a class; -1 if it is unknown."""
-    if not isinstance(framing, FixedFraming) or not hasattr(cls, "_decoders"):
+    if not isinstance(framing, FixedFraming) or not hasattr(cls, "_programs"):
         return -1
     versioned = hasattr(cls, "_version_field")
     if cls._fields[: 1 + versioned][-1] != "uuid":

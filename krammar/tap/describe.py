@@ -147,7 +147,8 @@ class _Walk:
             return
         if not top:
             self._topic(struct)
-        for name, is_nested in _told_fields(type(struct), top):
+        cls: Any = type(struct)  # mypy takes instances, which have no hash, for their class
+        for name, is_nested in _told_fields(cls, top):
             value = getattr(struct, name)
             if is_nested:
                 if top and name in _COUNTED and value and type(value) is list:
@@ -168,7 +169,8 @@ class _Walk:
                 self.parts.append(_SHOWN[name].format(shorten(text)))
 
     def _topic(self, struct: Struct) -> None:
-        names, partitions, has_id = _topic_fields(type(struct))
+        cls: Any = type(struct)
+        names, partitions, has_id = _topic_fields(cls)
         if not names and not has_id:
             return
         name = next(

@@ -11,7 +11,6 @@ MODULES = {
     "compiler": _COMPILER,
     "encrypt": ("cryptography",),
     "lsp": (*_COMPILER, "lsprotocol", "pygls"),
-    "native": (*_COMPILER, "librt", "mypyc", "setuptools"),
     "oauth": ("joserfc",),
     "re2": ("re2",),
     "schema": ("jsonschema",),

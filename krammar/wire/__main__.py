@@ -1,10 +1,5 @@
-"""``python -m krammar.wire [PACKAGE ...]`` prints which modules of generated packages are compiled."""
+"""``python -m krammar.wire`` prints whether the engine encodes and decodes messages, or pure Python."""
 
-from __future__ import annotations
+from krammar.wire.engine_loading import status
 
-import sys
-
-from krammar.wire.native import status
-
-for name in sys.argv[1:] or ["kafka_wire", "wafka_wire"]:
-    print(status(name))
+print(status())

@@ -7,12 +7,13 @@ Every generated module imports this file, so representations, layouts and precis
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
+from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from krammar.wire.engine_loading import ENGINE
 from krammar.wire.errors import DecodeError, EncodeError, UnsupportedVersionError
 from krammar.wire.primitives import FAILURES, Malformed, as_bytes
 
@@ -30,17 +31,7 @@ S = TypeVar("S", bound="Struct")
 C = TypeVar("C", bound="Codec")
 
 
-class _Kind(type):
-    """Makes ``isinstance`` and ``issubclass`` accept compiled classes, which cannot inherit from these."""
-
-    def __subclasscheck__(cls, other: type) -> bool:
-        return type.__subclasscheck__(cls, other) or cls in getattr(other, "_stands_for", ())
-
-    def __instancecheck__(cls, value: object) -> bool:
-        return cls.__subclasscheck__(type(value))
-
-
-class Struct(metaclass=_Kind):
+class Struct:
     """The base class of generated structs: attributes in slots, equality by value, dictionaries for JSON.
 
     ``_fields`` are the attributes in the order of the definition. ``_lengths`` are the length fields (``length-field-minus``), each with the counted field and the number that
@@ -56,10 +47,8 @@ class Struct(metaclass=_Kind):
             cls.min_version, cls.max_version = facts.pop("versions")  # type: ignore[attr-defined]
             cls._decoders, cls._encoders, cls._programs = {}, {}, {}  # type: ignore[attr-defined]
         elif "_decoders" not in vars(cls) and "__match_args__" not in vars(cls):
-            # A class of the user: its decoders return objects of this class.
-            decoders = getattr(cls, "_decoders", {})
-            cls._decoders = {v: _decoder_of(cls, f) for v, f in decoders.items()}  # type: ignore[attr-defined]
-            cls._programs = {}  # type: ignore[attr-defined]
+            # A class of the user: what decodes to its objects is made on first use.
+            cls._decoders, cls._programs = {}, {}  # type: ignore[attr-defined]
         for name, value in facts.items():
             setattr(cls, name, value)
 
@@ -205,9 +194,7 @@ class Codec(Struct):
         out += b"".join(parts)
 
     def _encode_parts(self, version: int, parts: list[bytes]) -> None:
-        encoder = self._encoders.get(version)
-        if encoder is None:
-            encoder = self._encoders[self._known_version(version)]
+        encoder = self._encoder(version)
         began = len(parts)
         try:
             encoder(self, parts, version)
@@ -234,9 +221,7 @@ class Codec(Struct):
         """
         if data.__class__ is not bytes:
             data = bytes(memoryview(data))
-        decoder = cls._decoders.get(version)
-        if decoder is None:
-            decoder = cls._decoders[cls._known_version(version)]
+        decoder = cls._decoder(version)
         try:
             value, end = decoder(data, 0, data if copy else memoryview(data), version)
             if end == len(data):
@@ -261,9 +246,7 @@ class Codec(Struct):
             shift = offset
             data = bytes(memoryview(data)[offset:])
             offset = 0
-        decoder = cls._decoders.get(version)
-        if decoder is None:
-            decoder = cls._decoders[cls._known_version(version)]
+        decoder = cls._decoder(version)
         try:
             value, end = decoder(data, offset, data if copy else memoryview(data), version)
             if end <= len(data):
@@ -271,6 +254,22 @@ class Codec(Struct):
         except FAILURES:
             pass
         raise cls._explain_decode(data, version, offset, whole=False, shift=shift) from None
+
+    @classmethod
+    def _decode_quietly(
+        cls: type[C], data: bytes, offset: int, version: int, copy: bool = True
+    ) -> tuple[C, int] | None:
+        """Decode as ``decode_from``. Returns None for bytes that do not match, without the work of finding out where.
+
+        Raises:
+            UnsupportedVersionError: the class does not have this version.
+        """
+        decoder = cls._decoder(version)
+        try:
+            value, end = decoder(data, offset, data if copy else memoryview(data), version)
+        except FAILURES:
+            return None
+        return (value, end) if end <= len(data) else None
 
     @classmethod
     def _explain_decode(
@@ -283,12 +282,12 @@ class Codec(Struct):
     @classmethod
     def _known_version(cls, version: int) -> int:
         """The version whose codecs are used for ``version``. Raises UnsupportedVersionError."""
-        if version in cls._decoders:
-            return version
-        if cls._open_ended and isinstance(version, int):
-            if version > cls.max_version:
+        if isinstance(version, int):
+            if cls.min_version <= version <= cls.max_version:
+                return version
+            if cls._open_ended and version > cls.max_version:
                 return cls.max_version
-            if cls.max_version == 0 and hasattr(cls, "_version_field"):
+            if cls._open_ended and cls.max_version == 0 and hasattr(cls, "_version_field"):
                 return 0  # the definition mentions no versions, so all share one layout
         raise UnsupportedVersionError(
             cls.__name__,
@@ -297,6 +296,38 @@ class Codec(Struct):
             cls.max_version,
             api_key=getattr(cls, "api_key", None),
         )
+
+    @classmethod
+    def _decoder(cls, version: int) -> Decoder:
+        """The decoder of a version. Raises UnsupportedVersionError."""
+        found = cls._decoders.get(version)
+        if found is None:
+            known = cls._known_version(version)
+            if known not in cls._decoders:
+                cls._load_codecs()
+            found = cls._decoders[known]
+        return found
+
+    @classmethod
+    def _encoder(cls, version: int) -> Encoder:
+        """The encoder of a version. Raises UnsupportedVersionError."""
+        found = cls._encoders.get(version)
+        if found is None:
+            known = cls._known_version(version)
+            if known not in cls._encoders:
+                cls._load_codecs()
+            found = cls._encoders[known]
+        return found
+
+    @classmethod
+    def _load_codecs(cls) -> None:
+        """Import the codecs in pure Python. Modules that another version of krammar generated contain them themselves."""
+        base: Any = next(each for each in cls.__mro__ if "__match_args__" in vars(each))
+        if not base._decoders:
+            package, _, module = base.__module__.rpartition(".")
+            import_module(f"{package}._codecs.{module}")
+        if base is not cls:
+            cls._decoders.update({v: _decoder_of(cls, f) for v, f in base._decoders.items()})
 
     @classmethod
     def _load_program(cls, version: int) -> Program | None:
@@ -390,10 +421,5 @@ def _with_lengths(value: Any) -> Any:
     return value
 
 
-if os.environ.get("KRAMMAR_PURE_PYTHON", "") in ("", "0"):
-    try:
-        from krammar.wire import _engine
-    except ImportError:
-        pass  # it was built without a C compiler, or for another Python
-    else:
-        _engine.install(Codec)
+if ENGINE is not None:
+    ENGINE.install(Codec)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Container, Mapping
 from importlib import import_module
 from struct import Struct
@@ -149,12 +147,6 @@ class Package:
         self._modules = modules
         # Parsing a frame looks up its classes here, because the import system takes 7 µs each time.
         self._loaded: dict[str, Any] = {}
-        # A package in an archive has no folder, and so no compiled modules.
-        for folder in getattr(sys.modules.get(name), "__path__", ()):
-            if os.path.isdir(os.path.join(folder, "_native")):
-                from krammar.wire.native import activate
-
-                activate(name, folder)
 
     @property
     def is_kafka_like(self) -> bool:
@@ -502,16 +494,9 @@ def _decode(
     if explained:
         found: tuple[Any, int] = cls.decode_from(data, pos, version, copy)
         return found
-    # Imported here, because importing a generated package would take 7 ms longer.
-    from krammar.wire.primitives import FAILURES
-
-    try:
-        view = data if copy else memoryview(data)
-        value, end = cls._decoders[cls._known_version(version)](data, pos, view, version)
-        if end <= len(data):
-            return value, end
-    except FAILURES:
-        pass
-    raise DecodeError(
-        f"{cls.__name__} v{version}: the frame of {len(data)} bytes does not match the layout"
-    ) from None
+    quietly: tuple[Any, int] | None = cls._decode_quietly(data, pos, version, copy)
+    if quietly is None:
+        raise DecodeError(
+            f"{cls.__name__} v{version}: the frame of {len(data)} bytes does not match the layout"
+        )
+    return quietly

@@ -132,7 +132,8 @@ def walker(cls: type[Codec], version: int, *entities: str) -> Walker:
     """
     if not entities:
         raise ValueError("walker needs at least one entity, such as 'topicName'")
-    return _walker(cls, version, frozenset(entities))
+    key: Any = cls  # as in fields
+    return _walker(key, version, frozenset(entities))
 
 
 def entity_paths(cls: type[Codec], version: int, *entities: str) -> tuple[str, ...]:

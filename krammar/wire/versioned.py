@@ -105,11 +105,10 @@ class VersionedCodec(Codec):
     def _encode_inside(self, parts: list[bytes]) -> None:
         """Encode the value inside another struct's codec."""
         version = self._own_version(None)
-        self._encoders[self._known_version(version)](self, parts, version)
+        self._encoder(version)(self, parts, version)
 
 
 def decode_inside(cls: type[V], buf: bytes, pos: int, view: Any) -> tuple[V, int]:
     """Decode a value with a version of its own inside another struct's codec."""
     version = int.from_bytes(buf[pos : pos + 2], "big", signed=True)
-    decoder = cls._decoders.get(version) or cls._decoders[cls._known_version(version)]
-    return decoder(buf, pos, view, version)
+    return cls._decoder(version)(buf, pos, view, version)

@@ -73,8 +73,9 @@ def messages() -> tuple[Message, ...]:
     for package in PACKAGES:
         for name in sorted(dir(package)):
             cls = getattr(package, name)
-            if isinstance(cls, type) and issubclass(cls, Codec) and cls._decoders:
-                found.append(Message(package, cls, tuple(sorted(cls._decoders))))
+            if isinstance(cls, type) and issubclass(cls, Codec) and cls is not Codec:
+                versions = range(cls.min_version, cls.max_version + 1)
+                found.append(Message(package, cls, tuple(versions)))
     return tuple(found)
 
 

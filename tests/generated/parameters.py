@@ -26,7 +26,7 @@ def _by_codec(*, flexible: bool = False) -> list[object]:
             if not some:
                 continue
         codecs = {
-            (message.cls._decoders[version], message.cls._encoders[version]): version
+            (message.cls._decoder(version), message.cls._encoder(version)): version
             for version in message.versions
         }
         chosen = tuple(sorted(codecs.values()))

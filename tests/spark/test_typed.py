@@ -250,7 +250,7 @@ def _codecs() -> list[type[Codec]]:
     found = []
     for name in dir(kafka_wire):
         cls = getattr(kafka_wire, name)
-        if isinstance(cls, type) and issubclass(cls, Codec) and cls._decoders:
+        if isinstance(cls, type) and issubclass(cls, Codec):
             found.append(cls)
     return found
 

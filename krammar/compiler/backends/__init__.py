@@ -12,7 +12,6 @@ GROUP = "krammar.backends"
 BUILT_IN = {
     "docs": ("docs", "DocsBackend"),
     "json-schema": ("json_schema", "JsonSchemaBackend"),
-    "native": ("native.modules", "NativeBackend"),
     "python": ("python", "PythonBackend"),
     "wireshark": ("wireshark", "WiresharkBackend"),
 }

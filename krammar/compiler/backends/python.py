@@ -36,6 +36,7 @@ from krammar.compiler.backends.python_text import (
     tidy,
     used_in,
     versions_literal,
+    words_in,
 )
 from krammar.compiler.backends.templates import Filters, TemplateBackend
 from krammar.compiler.header_places import has_kafkas_heads, heads
@@ -360,6 +361,8 @@ class PythonBackend(TemplateBackend):
         "field_doc": field_doc,
         "pack": lambda steps: list(pack_steps(steps)),
         "used_in": used_in,
+        "words_in": words_in,
+        "sort_names": lambda names_: sorted(names_, key=_as_isort),
         "flexible": with_flexible,
         "quoted": quoted,
         "versions": versions_literal,

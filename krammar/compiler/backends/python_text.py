@@ -67,6 +67,12 @@ def used_in(names_: Sequence[str], text: str) -> list[str]:
     return [name for name in names_ if f"_{name}" in found]
 
 
+def words_in(names_: Sequence[str], text: str) -> list[str]:
+    """The names that occur as words in a rendered text."""
+    found = _words_in(text)
+    return [name for name in names_ if name in found]
+
+
 @lru_cache(maxsize=4)
 def _words_in(text: str) -> frozenset[str]:
     """The words of a text. A template asks several times for the names in one text."""

@@ -67,7 +67,8 @@ def plan_of(cls: Any, version: int) -> NamePlan:
             continue
         is_array = item.type.startswith("[")
         if item.struct is not None:
-            inner = plan_of(item.struct, version)
+            key: Any = item.struct  # mypy takes instances, which have no hash, for their class
+            inner = plan_of(key, version)
             if inner != _NOTHING:
                 if is_array:
                     found["arrays"].append((item.name, inner))

@@ -90,8 +90,7 @@ def mapped_class(cls: type[Codec], only: Collection[str] | None = None) -> Mappe
 
 def _layouts(cls: type[Codec]) -> Iterator[Layout]:
     for version in range(cls.min_version, cls.max_version + 1):
-        if version in cls._decoders:
-            yield cls._layout(version)
+        yield cls._layout(version)
 
 
 def _fields(layout: Layout) -> Iterator[Field]:

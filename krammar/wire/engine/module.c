@@ -11,7 +11,7 @@ PyObject *uuid_unknown, *uuid_null;
 static PyObject *name_programs, *name_load, *name_version, *name_copy, *name_data, *name_offset, *name_out;
 
 /* The methods in pure Python, for whatever the engine declines. */
-static PyObject *pure_decode, *pure_decode_from, *pure_encode, *pure_encode_into;
+static PyObject *pure_decode, *pure_decode_from, *pure_decode_quietly, *pure_encode, *pure_encode_into;
 
 /* The program of a class at a version: a new reference; NULL, with an exception or without one, if there is none. */
 static Program *program_of(PyObject *cls, PyObject *version) {
@@ -90,7 +90,7 @@ static PyObject *engine_decode(PyObject *cls, PyObject *const *args, Py_ssize_t 
     return call_pure(pure_decode, cls, args, count, names);
 }
 
-static PyObject *engine_decode_from(PyObject *cls, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+static PyObject *decode_part(PyObject *pure, PyObject *cls, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     PyObject *given[4], *const known[] = {name_data, name_offset, name_version, name_copy};
     int copy;
     if (sort_arguments(args, count, names, known, 4, given) && given[0] != NULL && given[1] != NULL &&
@@ -111,7 +111,15 @@ static PyObject *engine_decode_from(PyObject *cls, PyObject *const *args, Py_ssi
         if (PyErr_Occurred())
             return NULL;
     }
-    return call_pure(pure_decode_from, cls, args, count, names);
+    return call_pure(pure, cls, args, count, names);
+}
+
+static PyObject *engine_decode_from(PyObject *cls, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    return decode_part(pure_decode_from, cls, args, count, names);
+}
+
+static PyObject *engine_decode_quietly(PyObject *cls, PyObject *const *args, Py_ssize_t count, PyObject *names) {
+    return decode_part(pure_decode_quietly, cls, args, count, names);
 }
 
 static PyObject *engine_encode(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
@@ -151,13 +159,16 @@ static PyObject *engine_encode_into(PyObject *self, PyObject *const *args, Py_ss
 static PyMethodDef methods[] = {
     {"decode", (PyCFunction)(void (*)(void))engine_decode, METH_FASTCALL | METH_KEYWORDS | METH_CLASS, NULL},
     {"decode_from", (PyCFunction)(void (*)(void))engine_decode_from, METH_FASTCALL | METH_KEYWORDS | METH_CLASS, NULL},
+    {"_decode_quietly", (PyCFunction)(void (*)(void))engine_decode_quietly, METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
+     NULL},
     {"encode", (PyCFunction)(void (*)(void))engine_encode, METH_FASTCALL | METH_KEYWORDS, NULL},
     {"encode_into", (PyCFunction)(void (*)(void))engine_encode_into, METH_FASTCALL | METH_KEYWORDS, NULL},
 };
-static PyObject **const pures[] = {&pure_decode, &pure_decode_from, &pure_encode, &pure_encode_into};
+static PyObject **const pures[] = {&pure_decode, &pure_decode_from, &pure_decode_quietly, &pure_encode, &pure_encode_into};
 static const char *const signatures[] = {
     "decode($type, /, data, version, copy=True)\n--\n\n",
     "decode_from($type, /, data, offset, version, copy=True)\n--\n\n",
+    "_decode_quietly($type, /, data, offset, version, copy=True)\n--\n\n",
     "encode($self, /, version)\n--\n\n",
     "encode_into($self, /, out, version)\n--\n\n",
 };

@@ -1,23 +1,16 @@
-"""The compiled loops for records, where a compiled package is installed."""
+"""The engine's loops for records."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from krammar.wire.engine_loading import ENGINE
+
 
 def loops() -> Any:
-    """Return the compiled loops, or None.
+    """Return the engine's loops, or None.
 
     They raise one of ``FAILURES`` for invalid input and for input that they do not support. The pure loops then
     process the same input again.
     """
-    global _loops
-    if _loops is _UNKNOWN:
-        from krammar.wire.native import records
-
-        _loops = records()
-    return _loops
-
-
-_UNKNOWN = object()
-_loops: Any = _UNKNOWN
+    return ENGINE if hasattr(ENGINE, "decode_records") else None

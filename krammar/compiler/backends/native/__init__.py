@@ -1,1 +1,0 @@
-"""The native backend: modules that mypyc compiles to extension modules."""
