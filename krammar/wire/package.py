@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from functools import cached_property
 from importlib import import_module
 from struct import Struct
 from types import ModuleType
@@ -235,6 +236,10 @@ class Package:
             DecodeError: the body is invalid. It contains the path, the offset in the frame, and the header.
         """
         data = frame if isinstance(frame, bytes) else bytes(memoryview(frame))
+        if max_elements is None or len(data) + MAX_ZERO_WIDTH <= max_elements:
+            found: ParsedRequest | None = self._frames.request(data, allow_trailing, views)
+            if found is not None:
+                return found
         if self.has_kafkas_heads and len(data) >= 4:
             key, version = _kafkas_key_and_version(data)
         else:
@@ -257,6 +262,8 @@ class Package:
             text = f"{cause} (best guess of the api key: {key}, {name})"
             raise HeaderError(text, api_key=key, path=cause.path, offset=cause.offset) from None
         cls = self.get(name)
+        if self.has_kafkas_heads:
+            self._learn(True, key, version, type(header), _pick(headers, version), cls)
         # Other elements have at least one byte, so a short body cannot exceed the limit.
         if max_elements is not None and len(data) - pos + MAX_ZERO_WIDTH > max_elements:
             from krammar.wire.elements import check_elements
@@ -292,12 +299,34 @@ class Package:
             DecodeError: the frame is invalid.
         """
         data = frame if isinstance(frame, bytes) else bytes(memoryview(frame))
+        found: ParsedResponse | None = self._frames.response(data, api_key, version, copy)
+        if found is not None:
+            return found
         header_version = self.header_versions(api_key, version).response
         header, pos = self.get("ResponseHeader").decode_from(data, 0, header_version)
         cls = self.response_class(api_key)
         if cls is None:
             raise DecodeError(f"requests of api key {api_key} have no response")
+        self._learn(False, api_key, version, type(header), header_version, cls)
         return ParsedResponse(header, _body(cls, data, pos, version, header, copy=copy))
+
+    @cached_property
+    def _frames(self) -> Any:
+        """The engine's parser of frames, with the message-versions that were parsed before; of none without the engine."""
+        # Imported here, so that a package that is only imported does not load the engine.
+        from krammar.wire.engine_loading import ENGINE
+
+        return _NoFrames() if ENGINE is None else ENGINE.Frames(ParsedRequest, ParsedResponse)
+
+    def _learn(
+        self, of_requests: bool, key: int, version: int, header: Any, header_version: int, cls: Any
+    ) -> None:
+        """Let the engine parse the frames of a message-version from now on."""
+        if isinstance(self._frames, _NoFrames) or not -0x8000 <= key <= 0x7FFF:
+            return  # the last is an unsigned key
+        programs = header._load_program(header_version), cls._load_program(version)
+        if None not in programs:
+            self._frames.add(of_requests, key, version, *programs)
 
     def parse_push(self, frame: bytes | bytearray | memoryview, *, copy: bool = True) -> ParsedPush:
         """Parse a frame of a server, without its length prefix, that ``is_push`` tells from a response.
@@ -445,6 +474,16 @@ class Package:
         )
         error.header = header
         return error
+
+
+class _NoFrames:
+    """A parser of no frames."""
+
+    def request(self, *arguments: Any) -> None:
+        return None
+
+    def response(self, *arguments: Any) -> None:
+        return None
 
 
 def package_of(protocol: ModuleType) -> Package:

@@ -58,10 +58,14 @@ def load(cls: Any, version: int) -> Program | None:
 
 def _program(cls: Any, layout: Layout) -> Program:
     slots = _Slots(cls)
-    groups = ([slots.field(item) for item in part] for part in (layout.fields, layout.tags, layout.absent))
+    groups = (
+        [slots.field(item) for item in part] for part in (layout.fields, layout.tags, layout.absent)
+    )
     fields, tags, absent = map(tuple, groups)
     try:
-        return Program(FORMAT, cls, slots.find("_unknown_tags"), layout.flexible, fields, tags, absent)
+        return Program(
+            FORMAT, cls, slots.find("_unknown_tags"), layout.flexible, fields, tags, absent
+        )
     except ValueError as error:  # it is too deep
         raise _NoProgram from error
 
@@ -84,7 +88,15 @@ class _Slots:
         default = self._default(item)
         counted = self.find(item.length_of) if item.length_of else None
         type_ = self._type(item.type)
-        return self.find(item.name), type_, default, item.tag or 0, item.ignorable, counted, item.plus
+        return (
+            self.find(item.name),
+            type_,
+            default,
+            item.tag or 0,
+            item.ignorable,
+            counted,
+            item.plus,
+        )
 
     def _default(self, item: Field) -> Any:
         if item.default is not DEFAULTS:

@@ -72,7 +72,7 @@ struct Program {
     Field *fields;
 };
 
-extern PyTypeObject Program_Type;
+extern PyTypeObject Program_Type, Frames_Type;
 
 /* The class uuid.UUID, the slots of its objects, and the objects of one number and of unknown safety. */
 extern PyTypeObject *uuid_type;

@@ -263,7 +263,7 @@ static struct PyModuleDef definition = {
 };
 
 PyMODINIT_FUNC PyInit__engine(void) {
-    if (PyType_Ready(&Program_Type) < 0 || find_uuid() < 0)
+    if (PyType_Ready(&Program_Type) < 0 || PyType_Ready(&Frames_Type) < 0 || find_uuid() < 0)
         return NULL;
     struct {
         PyObject **name;
@@ -280,6 +280,7 @@ PyMODINIT_FUNC PyInit__engine(void) {
     if (module == NULL)
         return NULL;
     if (PyModule_AddObjectRef(module, "Program", (PyObject *)&Program_Type) < 0 ||
+        PyModule_AddObjectRef(module, "Frames", (PyObject *)&Frames_Type) < 0 ||
         PyModule_AddIntConstant(module, "FORMAT", FORMAT) < 0) {
         Py_DECREF(module);
         return NULL;
