@@ -27,9 +27,19 @@ from typing import Any
 
 from krammar.wire._engine import FORMAT, Program
 from krammar.wire.errors import UnsupportedVersionError
-from krammar.wire.layout import DEFAULTS, Array, Field, Layout, Nested, Scalar, Sized, Text
+from krammar.wire.layout import (
+    DEFAULTS,
+    Array,
+    Field,
+    Layout,
+    Nested,
+    Scalar,
+    Sized,
+    Text,
+    VarInteger,
+    Versioned,
+)
 from krammar.wire.layout import Type as LayoutType
-from krammar.wire.layout import VarInteger, Versioned
 from krammar.wire.representation import named
 from krammar.wire.tables import table_of
 
