@@ -80,7 +80,7 @@ class NativeHook(BuildHookInterface):  # type: ignore[misc,type-arg]
         extension = Extension(
             "krammar.wire._engine",
             [str(source.relative_to(root)) for source in sources],
-            depends=["krammar/wire/engine/engine.h"],
+            depends=[str(path.relative_to(root)) for path in sources[0].parent.glob("*.h")],
             extra_compile_args=options,
         )
         command = build_ext(Distribution({"ext_modules": [extension]}))

@@ -1,5 +1,11 @@
 from types import MemberDescriptorType
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
+
+_R = TypeVar("_R")
+# Validity, offsets, data, and the number of nulls.
+_Column: TypeAlias = tuple[bytes | None, bytes, bytes, int]
+# Their number, the offsets of the rows, those of the names, the names, and the column of values.
+_Headers: TypeAlias = tuple[int, bytes, bytes, bytes, bytes | None, bytes, bytes, int]
 
 FORMAT: int
 
@@ -25,3 +31,46 @@ class Frames:
     def response(self, frame: bytes, api_key: int, version: int, copy: bool, /) -> Any: ...
 
 def install(cls: type[Any], /) -> None: ...
+
+# The loops over the records of a batch. Where they decline, they raise one of krammar.wire.primitives.FAILURES.
+
+def decode_records(
+    record_class: type[_R],
+    buf: bytes,
+    pos: int,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    own_timestamps: bool,
+    /,
+) -> tuple[list[_R], int]:
+    """Return the records and the position after them. Without ``own_timestamps``, all have ``base_timestamp``."""
+
+def decode_arrow(
+    buf: bytes, parts: list[tuple[int, int, int, int, bool]], with_headers: bool, /
+) -> tuple[list[int], _Column, _Column, bytes, bytes, _Headers | None]:
+    """Decode records to the buffers of Arrow columns.
+
+    Args:
+        parts: for each stretch of records in a row, its position, how many records it has, the bases of offsets and
+            timestamps, and whether the latter is the timestamp of all of them.
+
+    Returns:
+        Where each part ends, keys, values, offsets, timestamps, and headers, or None if there are none.
+    """
+
+def count_headers(buf: bytes, pos: int, count: int, most: int, /) -> int:
+    """Return the number of headers of records. Stops above ``most``. The headers themselves are not read."""
+
+def check_records(buf: bytes, pos: int, count: int, headers: int, /) -> tuple[int, int, int]:
+    """Check that records, with offsets that count up from 0, fill ``buf`` from ``pos`` to its end.
+
+    Returns:
+        The lowest and the highest timestamp, and the number of a record without a key, or -1; there -2 if they have
+        more than ``headers`` headers.
+    """
+
+def encode_records(
+    record_class: type[_R], records: list[_R], base_offset: int, base_timestamp: int, /
+) -> tuple[bytes, int, int]:
+    """Return the bytes of records, the last one's distance from ``base_offset``, and the latest timestamp."""

@@ -71,10 +71,8 @@ class Bounds:
         # A header needs two bytes, and a record seven more.
         if end - pos - 7 * count <= 2 * self.headers:
             return
-        native = compiled.loops()
-        count_headers = _headers if native is None else native.count_headers
         try:
-            found = count_headers(buf, pos, count, self.headers)
+            found = _headers(buf, pos, count, self.headers)
         except FAILURES:
             return
         if found > self.headers:
@@ -89,6 +87,13 @@ def _error(text: str, limit: str) -> BatchLimitError:
 
 def _headers(buf: bytes, pos: int, count: int, most: int) -> int:
     """Count headers without reading them. Stops above ``most``."""
+    native = compiled.loops()
+    if native is not None:
+        try:
+            counted: int = native.count_headers(buf, pos, count, most)
+            return counted
+        except FAILURES:
+            pass
     found = 0
     for _ in range(count):
         size, pos = varint(buf, pos)

@@ -1,56 +1,12 @@
 /* Reading: from bytes to objects. */
-#include "engine.h"
+#include "reader.h"
 
 #include <string.h>
-
-typedef struct {
-    const uint8_t *next, *end;
-    const uint8_t *data;
-    PyObject *owner; /* the bytes, or a memoryview of which fields of bytes are slices */
-    bool copy;
-    uint32_t empty; /* elements without bytes so far */
-} Reader;
 
 /* Without an exception: the engine declines. */
 static PyObject *const DECLINED = NULL;
 
 static PyObject *read_fields(Program *program, PyTypeObject *cls, Reader *reader);
-
-static inline Py_ssize_t left(const Reader *reader) { return reader->end - reader->next; }
-
-/* Big-endian numbers. Compilers make one load and one swap of each. */
-static inline uint16_t get16(const uint8_t *p) { return (uint16_t)(p[0] << 8 | p[1]); }
-static inline uint32_t get32(const uint8_t *p) {
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-static inline uint64_t get64(const uint8_t *p) { return (uint64_t)get32(p) << 32 | get32(p + 4); }
-
-/* Read an unsigned varint of so many bits. Returns false if it is too long, or ends after the data. */
-static inline bool read_varint(Reader *reader, int bits, uint64_t *value) {
-    const uint8_t *p = reader->next;
-    if (p < reader->end && *p < 128) {
-        *value = *p;
-        reader->next = p + 1;
-        return true;
-    }
-    uint64_t found = 0;
-    for (int shift = 0; shift < (bits == 32 ? 35 : 70); shift += 7) {
-        if (p == reader->end)
-            return false;
-        uint64_t part = *p & 127;
-        if (shift == 63 && part > 1)
-            return false;
-        found |= part << shift;
-        if (*p++ < 128) {
-            reader->next = p;
-            *value = found;
-            return bits == 64 || found <= UINT32_MAX;
-        }
-    }
-    return false;
-}
-
-static inline int64_t unzigzag(uint64_t value) { return (int64_t)(value >> 1) ^ -(int64_t)(value & 1); }
 
 /* Read a length or count; -1 is null, whatever its form. Returns false for bytes that have none. */
 static inline bool read_length(Reader *reader, Prefix prefix, int64_t *length) {
@@ -145,23 +101,12 @@ static PyObject *read_array(const Type *type, Reader *reader) {
             return DECLINED;
         reader->empty += (uint32_t)count;
     }
-    Py_ssize_t first = count < FIRST_ELEMENTS ? (Py_ssize_t)count : FIRST_ELEMENTS;
-    PyObject *list = PyList_New(first);
+    PyObject *list = PyList_New(count < FIRST_ELEMENTS ? (Py_ssize_t)count : FIRST_ELEMENTS);
     if (list == NULL)
         return NULL;
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *value = read_value(element, reader);
-        if (value == NULL) {
-            Py_DECREF(list);
-            return NULL;
-        }
-        if (i < first) {
-            PyList_SET_ITEM(list, i, value);
-            continue;
-        }
-        int failed = PyList_Append(list, value);
-        Py_DECREF(value);
-        if (failed) {
+        if (value == NULL || add_element(list, i, value) < 0) {
             Py_DECREF(list);
             return NULL;
         }

@@ -1,24 +1,10 @@
 /* Writing: from objects to bytes. */
-#include "engine.h"
-
-#include <string.h>
-
-#define FIRST_SIZE 1024
-
-typedef struct {
-    uint8_t *data;
-    Py_ssize_t size, room;
-    PyObject *owner; /* bytes with the data; NULL while it is in the first bytes, on the stack */
-    uint32_t empty;  /* elements without bytes so far */
-} Writer;
-
-/* What functions return. After FAILED there is an exception, after DECLINED none. */
-enum { WRITTEN = 0, FAILED = -1, DECLINED = -2 };
+#include "writer.h"
 
 static int write_fields(Program *program, PyObject *object, Writer *writer);
 static int holds_defaults(const Program *program, PyObject *object);
 
-static int grow(Writer *writer, Py_ssize_t more) {
+int grow(Writer *writer, Py_ssize_t more) {
     if (more > PY_SSIZE_T_MAX / 2 - writer->size) {
         PyErr_NoMemory();
         return FAILED;
@@ -29,7 +15,8 @@ static int grow(Writer *writer, Py_ssize_t more) {
         writer->owner = PyBytes_FromStringAndSize(NULL, room);
         if (writer->owner == NULL)
             return FAILED;
-        memcpy(PyBytes_AS_STRING(writer->owner), writer->data, (size_t)writer->size);
+        if (writer->size)
+            memcpy(PyBytes_AS_STRING(writer->owner), writer->data, (size_t)writer->size);
     } else if (_PyBytes_Resize(&writer->owner, room) < 0) {
         return FAILED;
     }
@@ -37,54 +24,6 @@ static int grow(Writer *writer, Py_ssize_t more) {
     writer->room = room;
     return WRITTEN;
 }
-
-/* Make room for so many bytes, and let `p` be where they go. */
-#define TAKE(p, width)                                                                                                 \
-    uint8_t *p;                                                                                                        \
-    do {                                                                                                               \
-        if (writer->room - writer->size < (Py_ssize_t)(width) && grow(writer, (Py_ssize_t)(width)) < 0)                 \
-            return FAILED;                                                                                             \
-        p = writer->data + writer->size;                                                                               \
-        writer->size += (Py_ssize_t)(width);                                                                           \
-    } while (0)
-
-static inline void put16(uint8_t *p, uint16_t value) {
-    p[0] = (uint8_t)(value >> 8);
-    p[1] = (uint8_t)value;
-}
-static inline void put32(uint8_t *p, uint32_t value) {
-    put16(p, (uint16_t)(value >> 16));
-    put16(p + 2, (uint16_t)value);
-}
-static inline void put64(uint8_t *p, uint64_t value) {
-    put32(p, (uint32_t)(value >> 32));
-    put32(p + 4, (uint32_t)value);
-}
-
-static inline int varint_size(uint64_t value) {
-    int size = 1;
-    while (value > 127) {
-        value >>= 7;
-        size++;
-    }
-    return size;
-}
-
-static inline void put_varint(uint8_t *p, uint64_t value) {
-    while (value > 127) {
-        *p++ = (uint8_t)(value | 128);
-        value >>= 7;
-    }
-    *p = (uint8_t)value;
-}
-
-static inline int write_varint(uint64_t value, Writer *writer) {
-    TAKE(p, varint_size(value));
-    put_varint(p, value);
-    return WRITTEN;
-}
-
-static inline uint64_t zigzag(int64_t value) { return (uint64_t)value << 1 ^ (uint64_t)(value >> 63); }
 
 /* Write a length or count; -1 is null. */
 static inline int write_length(Prefix prefix, Py_ssize_t length, Writer *writer) {
@@ -255,7 +194,7 @@ static void put_utf8(uint8_t *p, int kind, const void *data, Py_ssize_t length) 
     }
 }
 
-static int write_string(const Type *type, PyObject *value, Writer *writer) {
+int write_string(const Type *type, PyObject *value, Writer *writer) {
     if (value == Py_None)
         return write_null(type, writer);
     if (!PyUnicode_CheckExact(value))
@@ -306,13 +245,7 @@ static int open_bytes(PyObject *value, Py_buffer *view) {
     return WRITTEN;
 }
 
-static int put_bytes(const Py_buffer *view, Writer *writer) {
-    TAKE(p, view->len);
-    memcpy(p, view->buf, (size_t)view->len);
-    return WRITTEN;
-}
-
-static int write_bytes(const Type *type, PyObject *value, Writer *writer) {
+int write_bytes(const Type *type, PyObject *value, Writer *writer) {
     if (value == Py_None && type->kind == K_BYTES)
         return write_null(type, writer);
     Py_buffer view;
@@ -322,7 +255,7 @@ static int write_bytes(const Type *type, PyObject *value, Writer *writer) {
     if (type->kind == K_BYTES)
         done = write_length(type->prefix, view.len, writer);
     if (done == WRITTEN)
-        done = put_bytes(&view, writer);
+        done = write_raw(view.buf, view.len, writer);
     if (view.obj != NULL)
         PyBuffer_Release(&view);
     return done;
@@ -486,11 +419,11 @@ static int write_unknown(uint32_t tag, PyObject *unknown, Writer *writer) {
     Py_DECREF(key);
     if (data == NULL || !PyBytes_CheckExact(data))
         return PyErr_Occurred() ? FAILED : DECLINED;
-    Py_buffer view = {.buf = PyBytes_AS_STRING(data), .len = PyBytes_GET_SIZE(data)};
+    Py_ssize_t size = PyBytes_GET_SIZE(data);
     int done = write_varint(tag, writer);
     if (done == WRITTEN)
-        done = view.len > UINT32_MAX ? DECLINED : write_varint((uint64_t)view.len, writer);
-    return done == WRITTEN ? put_bytes(&view, writer) : done;
+        done = size > UINT32_MAX ? DECLINED : write_varint((uint64_t)size, writer);
+    return done == WRITTEN ? write_raw(PyBytes_AS_STRING(data), size, writer) : done;
 }
 
 /* Write tag, size and bytes of a field. The size goes before the bytes when they are written. */
@@ -619,6 +552,14 @@ static int write_fields(Program *program, PyObject *object, Writer *writer) {
     return program->flexible ? write_tags(program, object, writer) : WRITTEN;
 }
 
+PyObject *finish(Writer *writer) {
+    if (writer->owner == NULL)
+        return PyBytes_FromStringAndSize((const char *)writer->data, writer->size);
+    if (writer->size != writer->room)
+        _PyBytes_Resize(&writer->owner, writer->size);
+    return writer->owner;
+}
+
 PyObject *encode(Program *program, PyObject *value) {
     uint8_t first[FIRST_SIZE];
     Writer writer = {.data = first, .room = FIRST_SIZE};
@@ -627,11 +568,7 @@ PyObject *encode(Program *program, PyObject *value) {
         Py_XDECREF(writer.owner);
         return NULL;
     }
-    if (writer.owner == NULL)
-        return PyBytes_FromStringAndSize((const char *)first, writer.size);
-    if (writer.size != writer.room)
-        _PyBytes_Resize(&writer.owner, writer.size);
-    return writer.owner;
+    return finish(&writer);
 }
 
 int encode_into(Program *program, PyObject *value, PyObject *out) {

@@ -81,6 +81,20 @@ extern PyObject *uuid_unknown, *uuid_null;
 
 #define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
 
+/* Add a new reference to a list, which has room for its first elements already. Returns 0, or -1 with an exception. */
+static inline int add_element(PyObject *list, Py_ssize_t index, PyObject *value) {
+    if (index < PyList_GET_SIZE(list)) {
+        PyList_SET_ITEM(list, index, value);
+        return 0;
+    }
+    int failed = PyList_Append(list, value);
+    Py_DECREF(value);
+    return failed;
+}
+
+/* The place of an attribute in the objects of a class, from the descriptor of its slot; 0 with an exception. */
+Py_ssize_t slot_of(PyObject *descriptor, PyTypeObject *cls);
+
 /* Read a struct. Returns a new object of `cls`, or NULL: with an exception, or without one if the engine declines. */
 PyObject *decode(Program *program, PyTypeObject *cls, PyObject *data, Py_ssize_t *position, bool copy);
 
@@ -92,5 +106,8 @@ int encode_into(Program *program, PyObject *value, PyObject *out);
 
 /* A new default of a field, or NULL with an exception. */
 PyObject *default_of(const Field *field);
+
+/* Add the functions for record batches to the module. Returns 0, or -1 with an exception. */
+int add_records(PyObject *module);
 
 #endif

@@ -257,7 +257,7 @@ static int find_uuid(void) {
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "krammar.wire._engine",
-    .m_doc = PyDoc_STR("Runs the programs of messages."),
+    .m_doc = PyDoc_STR("Runs the programs of messages, and the loops over the records of batches."),
     .m_size = -1,
     .m_methods = functions,
 };
@@ -281,7 +281,7 @@ PyMODINIT_FUNC PyInit__engine(void) {
         return NULL;
     if (PyModule_AddObjectRef(module, "Program", (PyObject *)&Program_Type) < 0 ||
         PyModule_AddObjectRef(module, "Frames", (PyObject *)&Frames_Type) < 0 ||
-        PyModule_AddIntConstant(module, "FORMAT", FORMAT) < 0) {
+        PyModule_AddIntConstant(module, "FORMAT", FORMAT) < 0 || add_records(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -45,8 +45,7 @@ static int read_prefix(PyObject *name, Type *type) {
     return 0;
 }
 
-/* The place of an attribute in the objects of a class, from the descriptor of its slot; 0 with an exception. */
-static Py_ssize_t slot_of(PyObject *descriptor, PyTypeObject *cls) {
+Py_ssize_t slot_of(PyObject *descriptor, PyTypeObject *cls) {
     if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) {
         wrong("an attribute has no slot");
         return 0;

@@ -40,7 +40,7 @@ def check_records(
     native = compiled.loops()
     if native is not None:
         try:
-            found: tuple[int, int, int] = native.check(buf, pos, count, bounds.headers)
+            found: tuple[int, int, int] = native.check_records(buf, pos, count, bounds.headers)
         except FAILURES:
             pass
         else:

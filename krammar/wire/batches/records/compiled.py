@@ -1,4 +1,4 @@
-"""The engine's loops for records."""
+"""The engine's loops over records."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from typing import Any
 
 from krammar.wire.engine_loading import ENGINE
 
+_loops: Any = ENGINE
+
 
 def loops() -> Any:
-    """Return the engine's loops, or None.
+    """Return the module with the engine's loops, or None.
 
     They raise one of ``FAILURES`` for invalid input and for input that they do not support. The pure loops then
     process the same input again.
     """
-    return ENGINE if hasattr(ENGINE, "decode_records") else None
+    return _loops

@@ -57,7 +57,7 @@ def encode_records(
     native = compiled.loops()
     if native is not None:
         try:
-            made: tuple[bytes, int, int] = native.encode(
+            made: tuple[bytes, int, int] = native.encode_records(
                 Record, records, base_offset, base_timestamp
             )
             return made

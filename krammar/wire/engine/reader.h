@@ -1,0 +1,51 @@
+/* Reading numbers from bytes. */
+#ifndef KRAMMAR_READER_H
+#define KRAMMAR_READER_H
+
+#include "engine.h"
+
+typedef struct {
+    const uint8_t *next, *end;
+    const uint8_t *data;
+    PyObject *owner; /* the bytes, or a memoryview of which fields of bytes are slices */
+    bool copy;
+    uint32_t empty; /* elements without bytes so far */
+} Reader;
+
+static inline Py_ssize_t left(const Reader *reader) { return reader->end - reader->next; }
+
+/* Big-endian numbers. Compilers make one load and one swap of each. */
+static inline uint16_t get16(const uint8_t *p) { return (uint16_t)(p[0] << 8 | p[1]); }
+static inline uint32_t get32(const uint8_t *p) {
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+static inline uint64_t get64(const uint8_t *p) { return (uint64_t)get32(p) << 32 | get32(p + 4); }
+
+/* Read an unsigned varint of so many bits. Returns false if it is too long, or ends after the data. */
+static inline bool read_varint(Reader *reader, int bits, uint64_t *value) {
+    const uint8_t *p = reader->next;
+    if (p < reader->end && *p < 128) {
+        *value = *p;
+        reader->next = p + 1;
+        return true;
+    }
+    uint64_t found = 0;
+    for (int shift = 0; shift < (bits == 32 ? 35 : 70); shift += 7) {
+        if (p == reader->end)
+            return false;
+        uint64_t part = *p & 127;
+        if (shift == 63 && part > 1)
+            return false;
+        found |= part << shift;
+        if (*p++ < 128) {
+            reader->next = p;
+            *value = found;
+            return bits == 64 || found <= UINT32_MAX;
+        }
+    }
+    return false;
+}
+
+static inline int64_t unzigzag(uint64_t value) { return (int64_t)(value >> 1) ^ -(int64_t)(value & 1); }
+
+#endif
