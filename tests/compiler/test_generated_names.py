@@ -40,7 +40,11 @@ EVERY_FORM = """\
 def used_names() -> set[str]:
     """The names that generated modules import, without underscores, and some that they define."""
     found: set[str] = set()
-    for path in [*GENERATED.glob("journal_wire/*.py"), *GENERATED.glob("kafka_wire/[fm]*.py")]:
+    for path in [
+        *GENERATED.glob("journal_wire/**/*.py"),
+        *GENERATED.glob("kafka_wire/[fm]*.py"),
+        *GENERATED.glob("kafka_wire/_codecs/[fm]*.py"),
+    ]:
         found |= set(re.findall(r"import \w+ as _([A-Za-z]\w*)", path.read_text("utf-8")))
     # Some that the definitions of Kafka do not lead to, and some that modules define.
     found |= {
