@@ -35,7 +35,7 @@ print(sys.implementation.name, sys.version_info.releaselevel, free_threaded, *sy
 """
 NOT_FOUND = 127  # pyenv's shims exit so where the version that they name is not selected
 SPARK_ONLY = ("matplotlib", "pandas", "pyspark")
-EXTRAS_WITHOUT_SPARK = "arrow,compiler,lsp,native,oauth,re2,testing,uvloop"
+EXTRAS_WITHOUT_SPARK = "arrow,compiler,lsp,oauth,re2,testing,uvloop"
 # Left out with --newest: they take most of the time and find mistakes that every Python shows.
 LEFT_OUT = (
     # Programs beside krammar: clients, browsers, tshark, bash, pip, and what runs the tests.

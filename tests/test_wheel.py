@@ -14,8 +14,8 @@ from pathlib import Path
 
 import kafka_wire
 import pytest
-
 from krammar.util.native_files import SUFFIX
+
 from krammar.wire.message import Struct
 from tests.installed_wheel import names
 

@@ -20,6 +20,7 @@ import zipfile
 from pathlib import Path
 
 from krammar.util.native_files import SUFFIX
+
 from tests.run import run
 
 ROOT = Path(__file__).parents[1]

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from types import MemberDescriptorType
 from typing import Any, TypeAlias, TypeVar
 
@@ -30,7 +31,7 @@ class Frames:
     def request(self, frame: bytes, allow_trailing: bool, views: Any, /) -> Any: ...
     def response(self, frame: bytes, api_key: int, version: int, copy: bool, /) -> Any: ...
 
-def install(cls: type[Any], /) -> None: ...
+def install(cls: type[Any], /) -> dict[str, Callable[..., Any]]: ...
 
 # The loops over the records of a batch. Where they decline, they raise one of krammar.wire.primitives.FAILURES.
 

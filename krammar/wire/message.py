@@ -421,5 +421,5 @@ def _with_lengths(value: Any) -> Any:
     return value
 
 
-if ENGINE is not None:
-    ENGINE.install(Codec)
+# The methods of Codec in pure Python that the engine has replaced, by name. It calls them for what it declines.
+REPLACED: dict[str, Callable[..., Any]] = {} if ENGINE is None else ENGINE.install(Codec)

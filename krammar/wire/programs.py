@@ -85,8 +85,9 @@ class _Slots:
 
     def __init__(self, cls: Any) -> None:
         self._cls = cls
-        if cls.__new__ is not object.__new__:
-            raise _NoProgram  # objects are made by code of the user
+        for name in ("__new__", "__setattr__", "__getattribute__"):
+            if getattr(cls, name) is not getattr(object, name):
+                raise _NoProgram  # code of the user makes objects, or sees each access to them
 
     def find(self, name: str) -> MemberDescriptorType:
         found = inspect.getattr_static(self._cls, name)

@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="only attacks and APIs whose names contain one")
     parser.add_argument("--server", action="append", choices=KINDS, help="only these servers")
     parser.add_argument("--loop", choices=["asyncio", "uvloop"], help="only this event loop")
-    parser.add_argument("--build", choices=["pure", "compiled"], help="only this build")
+    parser.add_argument("--build", choices=["pure", "engine"], help="only this build")
     parser.add_argument("--newest", action="store_true", help="only the newest version of APIs")
     parser.add_argument("--no-stops", action="store_true", help="without SIGTERM")
     parser.add_argument("--all", action="store_true", help="print all attacks, not only the worst")
@@ -161,7 +161,7 @@ def main() -> None:
     for build in BUILDS:
         if given.loop not in (None, build.loop):
             continue
-        if given.build is not None and (given.build == "compiled") != build.compiled:
+        if given.build is not None and (given.build == "engine") != build.engine:
             continue
         print(f"\n## {build}\n", flush=True)
         print(

@@ -24,7 +24,7 @@ from kafka_wire import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from krammar.testing.certificates import make_certificates
 from krammar.wire.connection import ClientConnection
-from krammar.wire.native import PURE
+from krammar.wire.engine_loading import PURE
 from tests.attack.other import processor_time
 from tests.attack.process import SECONDS
 from tests.broker.support import RawClient
@@ -35,18 +35,16 @@ PASSWORD = "secret"
 
 @dataclass(frozen=True)
 class Build:
-    """How a server runs: the event loop (asyncio or uvloop), and whether message classes are compiled."""
+    """How a server runs: the event loop (asyncio or uvloop), and whether the engine encodes and decodes."""
 
     loop: str = "asyncio"
-    compiled: bool = False
+    engine: bool = False
 
     def __str__(self) -> str:
-        return f"{self.loop}, {'compiled' if self.compiled else 'pure Python'}"
+        return f"{self.loop}, {'engine' if self.engine else 'pure Python'}"
 
 
-BUILDS = tuple(
-    Build(loop, compiled) for compiled in (False, True) for loop in ("asyncio", "uvloop")
-)
+BUILDS = tuple(Build(loop, engine) for engine in (False, True) for loop in ("asyncio", "uvloop"))
 
 
 _ADDRESSES = re.compile(
@@ -64,7 +62,7 @@ class Process:
         self._turns = file.open("r+b", buffering=0)
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         environment.pop(PURE, None)
-        if not build.compiled:
+        if not build.engine:
             environment[PURE] = "1"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.attack.process", file, build.loop, *map(str, arguments)],

@@ -75,7 +75,7 @@ CHAIN = {
 
 def test_packages_of_the_same_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_files(tmp_path / "definitions", CHAIN)
-    for backend in ("python", "native", "docs", "json-schema", "wireshark"):
+    for backend in ("python", "docs", "json-schema", "wireshark"):
         run = ["gen", str(source), "-o", str(tmp_path / backend), "--backend", backend]
         result = CliRunner().invoke(main, run)
         assert result.exit_code == 0, result.output

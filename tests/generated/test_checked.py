@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from krammar.cli import main
-from tests.native.support import DEFINITIONS as RICH
+from tests.wire.every_form import DEFINITIONS as RICH
 
 ROOT = Path(__file__).parents[2]
 CHECKED = Path(__file__).with_name("checked")
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = CliRunner().invoke(main, ["gen", str(project / "definitions"), "-o", str(project)])
     assert result.exit_code == 0, result.output
     for name in PACKAGES[:3]:
-        ignored = shutil.ignore_patterns("_native", "__pycache__")
+        ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / "generated" / name, project / name, ignore=ignored)
     shutil.copy(CHECKED / "user.py", project)
     return project

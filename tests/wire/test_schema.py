@@ -146,10 +146,6 @@ def test_a_field_without_default_needs_a_value() -> None:
 
 def test_an_attribute_that_was_deleted_is_named() -> None:
     request = kafka_wire.HeartbeatRequest()
-    if hasattr(type(request), "_stands_for"):  # compiled classes keep their attributes
-        with pytest.raises(AttributeError, match="cannot be deleted"):
-            del request.generation_id
-        return
     del request.generation_id
     with pytest.raises(EncodeError, match="has no such field") as caught:
         request.encode(4)
@@ -252,7 +248,7 @@ def test_a_request_is_no_response() -> None:
     assert empty.write(kafka_wire.UnregisterControllerResponse())
 
 
-def test_a_subclass_is_what_it_stands_for() -> None:
+def test_a_subclass_is_encoded_like_its_base() -> None:
     class Own(kafka_wire.HeartbeatResponse):
         __slots__ = ()
 

@@ -349,6 +349,8 @@ static int write_value(const Type *type, PyObject *value, Writer *writer) {
 
 /* Whether a value is a field's default: 1, 0, or what write functions return. */
 static int is_default(const Field *field, PyObject *value) {
+    if (field->default_kind != D_VALUE && value == Py_None)
+        return 0;
     if (field->default_kind == D_LIST)
         return PyList_CheckExact(value) || PyTuple_CheckExact(value) ? PySequence_Fast_GET_SIZE(value) == 0 : DECLINED;
     if (field->default_kind == D_STRUCT)
@@ -381,8 +383,6 @@ static int is_default(const Field *field, PyObject *value) {
 }
 
 static int holds_defaults(const Program *program, PyObject *object) {
-    if (object == Py_None)
-        return 0;
     if (!Py_IS_TYPE(object, program->cls))
         return DECLINED;
     PyObject *unknown = SLOT(object, program->unknown_slot);

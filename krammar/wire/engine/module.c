@@ -194,6 +194,9 @@ static PyObject *install(PyObject *module, PyObject *cls) {
         PyErr_SetString(PyExc_TypeError, "install needs a class");
         return NULL;
     }
+    PyObject *replaced = PyDict_New();
+    if (replaced == NULL)
+        return NULL;
     for (size_t i = 0; i < Py_ARRAY_LENGTH(methods); i++) {
         bool of_class = methods[i].ml_flags & METH_CLASS;
         PyObject *found = PyObject_GetAttrString(cls, methods[i].ml_name);
@@ -201,6 +204,7 @@ static PyObject *install(PyObject *module, PyObject *cls) {
         Py_XDECREF(found);
         if (pure == NULL || (methods[i].ml_doc = documented(signatures[i], pure)) == NULL) {
             Py_XDECREF(pure);
+            Py_DECREF(replaced);
             return NULL;
         }
         *pures[i] = pure;
@@ -208,15 +212,18 @@ static PyObject *install(PyObject *module, PyObject *cls) {
                                         : PyDescr_NewMethod((PyTypeObject *)cls, &methods[i]);
         int set = descriptor == NULL ? -1 : PyObject_SetAttrString(cls, methods[i].ml_name, descriptor);
         Py_XDECREF(descriptor);
-        if (set < 0)
+        if (set < 0 || PyDict_SetItemString(replaced, methods[i].ml_name, pure) < 0) {
+            Py_DECREF(replaced);
             return NULL;
+        }
     }
-    Py_RETURN_NONE;
+    return replaced;
 }
 
 static PyMethodDef functions[] = {
     {"install", install, METH_O,
-     PyDoc_STR("install($module, cls, /)\n--\n\nReplace the codec methods of a class by those that run programs.")},
+     PyDoc_STR("install($module, cls, /)\n--\n\nReplace the codec methods of a class by those that run programs. "
+               "Returns the functions that they replace, by name.")},
     {NULL, NULL, 0, NULL},
 };
 

@@ -88,6 +88,23 @@ static int read_array(PyObject *given, PyTypeObject *cls, Type *type, int *depth
     return deeper(depth, inside);
 }
 
+/* Copy a dictionary of programs by versions, in which None is for versions without one. A copy cannot get cycles. */
+static int read_versions(PyObject *given, Type *type, int *depth) {
+    if (!PyDict_CheckExact(given))
+        return wrong("versions are not a dictionary");
+    type->versions = PyDict_Copy(given);
+    if (type->versions == NULL)
+        return -1;
+    PyObject *version, *program;
+    for (Py_ssize_t position = 0; PyDict_Next(type->versions, &position, &version, &program);) {
+        if (!PyLong_CheckExact(version) || (program != Py_None && !Py_IS_TYPE(program, &Program_Type)))
+            return wrong("versions are not programs by number");
+        if (program != Py_None && ((Program *)program)->depth > *depth)
+            *depth = ((Program *)program)->depth;
+    }
+    return 0;
+}
+
 /* ("struct", program, nullable, null) or ("versioned", programs, nullable, null) */
 static int read_struct(PyObject *given, Type *type, int *depth, bool versioned) {
     PyObject *inner;
@@ -98,12 +115,10 @@ static int read_struct(PyObject *given, Type *type, int *depth, bool versioned) 
     type->nullable = nullable;
     type->null = null;
     if (versioned) {
-        if (!PyDict_CheckExact(inner))
-            return wrong("versions are not a dictionary");
         type->kind = K_VERSIONED;
-        type->versions = Py_NewRef(inner);
         type->min_size = nullable ? 1 : 2;
-        return deeper(depth, 0);
+        int inside = 0;
+        return read_versions(inner, type, &inside) < 0 ? -1 : deeper(depth, inside);
     }
     if (!Py_IS_TYPE(inner, &Program_Type))
         return wrong("a struct has no program");
@@ -256,16 +271,16 @@ static int fill(Program *self, PyObject *fields, PyObject *tags, PyObject *absen
             ++*counts[group];
             if (read_field(PyTuple_GET_ITEM(groups[group], i), self->cls, next, &self->depth) < 0)
                 return -1;
-            if (group == 0)
-                self->min_size += next->type.min_size;
+            if (group == 0 && __builtin_add_overflow(self->min_size, next->type.min_size, &self->min_size))
+                return wrong("it is too large");
             if (group == 1 && (next->type.kind == K_SIZED || (i && next[-1].tag >= next->tag)))
                 return wrong("its tags do not ascend");
         }
     }
     if (self->tags && !self->flexible)
         return wrong("it has tagged fields without being flexible");
-    if (self->flexible)
-        self->min_size++;
+    if (self->flexible && __builtin_add_overflow(self->min_size, 1, &self->min_size))
+        return wrong("it is too large");
     return 0;
 }
 
@@ -282,6 +297,10 @@ static PyObject *Program_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         return NULL;
     if (format != FORMAT) {
         PyErr_Format(PyExc_ValueError, "not a program: its format is %d, not %d", format, FORMAT);
+        return NULL;
+    }
+    if (cls->tp_new != PyBaseObject_Type.tp_new || cls->tp_itemsize) {
+        wrong("its class makes objects in its own way");
         return NULL;
     }
     Program *self = (Program *)type->tp_alloc(type, 0);
