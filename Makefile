@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-faults demo-tap test test-compiler test-sweeps test-all coverage test-pythons test-newest regen regen-check lint format bench interop spark-versions native test-native test-wheel torture powercut attack fuzz site structure clean
+.PHONY: help setup demo demo-faults demo-tap test test-compiler test-sweeps test-all coverage test-pythons test-newest regen regen-check lint format bench interop spark-versions test-pure sanitize test-wheel torture powercut attack fuzz site structure clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -85,14 +85,15 @@ lint: setup ## Check definitions, formatting, style, types, imports, names and l
 	$(BIN)/python tools/names.py
 	$(BIN)/python tools/test_rules.py
 	$(BIN)/python tools/licences.py check
+	$(BIN)/python tools/engine.py check
 
 format: setup ## Format definitions and Python
 	$(BIN)/krammar fmt definitions/
 	$(BIN)/black --quiet krammar pyspark_krammar tests examples tools
 	$(BIN)/ruff check --fix --quiet krammar pyspark_krammar tests examples tools
 
-bench: native ## Measure against other libraries and brokers; writes docs/benchmarks.md
-	KRAMMAR_PURE_PYTHON=1 $(BIN)/python -m tests.bench
+bench: setup ## Measure against other libraries and brokers; writes docs/benchmarks.md
+	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.fetch_cost
 	$(BIN)/python -m tests.bench.broker
 	$(BIN)/python -m tests.bench.spark
@@ -102,7 +103,6 @@ bench: native ## Measure against other libraries and brokers; writes docs/benchm
 	$(BIN)/python -m tests.bench.journal
 	$(BIN)/python -m tests.bench.tap
 	$(BIN)/python -m tests.bench.proxy
-	$(BIN)/python -m tests.bench.native
 
 interop: setup ## Test broker and Spark with Apache Kafka, its tools, Spark's connector, kafkajs and applications (Maven, Node, Go)
 	$(BIN)/python -m pytest --timeout 3600 tests/interop
@@ -110,11 +110,11 @@ interop: setup ## Test broker and Spark with Apache Kafka, its tools, Spark's co
 spark-versions: setup ## Run Spark's tests with PySpark 4.1 and 4.2
 	$(BIN)/python -m tests.spark.versions
 
-native: setup ## Compile in place the messages that wheels contain compiled (C compiler; a minute or two)
-	$(BIN)/krammar compile generated/kafka_wire --only "$$($(BIN)/python tests/installed_wheel.py --names)"
+test-pure: setup ## Run the tests of generated code and record batches in pure Python, without the engine
+	KRAMMAR_PURE_PYTHON=1 $(BIN)/python -m tests.run -n auto --dist loadgroup tests/generated tests/wire tests/compiler/test_forms.py
 
-test-native: setup ## Run the tests of generated code with compiled packages
-	$(BIN)/python -m tests.native
+sanitize: setup ## Run the engine's tests with AddressSanitizer and UndefinedBehaviorSanitizer (gcc)
+	$(BIN)/python tools/engine.py sanitize
 
 test-wheel: setup ## Build the wheel of a release, install it into an empty environment, and run tests with it
 	$(BIN)/python -m pip install --quiet --group wheel
@@ -126,7 +126,7 @@ torture: setup ## Kill the broker under load ROUNDS times (default 500) and look
 powercut: setup ## Run broker, journals, Spark's sink and gen on all states that power cuts can leave (needs strace)
 	$(BIN)/python -m tests.powercut --every $(or $(EVERY),1)
 
-attack: native ## Attack every server in every build, and print the costs (hours; python -m tests.attack --help)
+attack: setup ## Attack every server in every build, and print the costs (hours; python -m tests.attack --help)
 	$(BIN)/python -m tests.broker.attacks
 	$(BIN)/python -m tests.attack
 

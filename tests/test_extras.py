@@ -41,7 +41,6 @@ def test_every_extra_is_known() -> None:
     # Without uvloop, the broker runs on asyncio's own loop.
     assert {*MODULES, "uvloop", "all"} == set(extras)
     assert extras["all"] == [f"krammar[{','.join(sorted({*MODULES, 'uvloop'}))}]"]
-    assert "krammar[compiler]" in extras["native"]
 
 
 @pytest.mark.parametrize(
@@ -123,23 +122,6 @@ def test_lsp(folder: Path) -> None:
         "",
         "Error: krammar.lsp needs black, jinja2, lark, lsprotocol and pygls: "
         "pip install 'krammar[lsp]'\n",
-    )
-
-
-def test_compile(folder: Path) -> None:
-    assert run("", _MAIN, "gen", "ping", "-o", "wire", cwd=folder).returncode == 0
-    arguments = ("compile", "wire", "--definitions", "ping")
-
-    bare = run(_ALL, _MAIN, *arguments, cwd=folder)
-    assert (bare.returncode, bare.stderr) == (
-        2,
-        "Error: krammar compile needs black, jinja2, lark, librt, mypyc and setuptools: "
-        "pip install 'krammar[native]'\n",
-    )
-    done = run("mypyc", _MAIN, *arguments, cwd=folder)
-    assert (done.returncode, done.stderr) == (
-        2,
-        "Error: compiling a package needs mypyc: pip install 'krammar[native]'\n",
     )
 
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import venv
 import zipfile
 from pathlib import Path
 
-import kafka_wire
 import pytest
-from krammar.util.native_files import SUFFIX
-
-from krammar.wire.message import Struct
-from tests.installed_wheel import names
 
 ROOT = Path(__file__).parent.parent
 # The tests share a wheel.
@@ -122,52 +117,40 @@ def test_the_wheel_with_the_compiler(wheel: Path, tmp_path: Path) -> None:
     run(python, "-c", code, cwd=tmp_path)
 
 
-@pytest.mark.sweep
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
-def test_a_wheel_with_a_compiled_message(tmp_path: Path) -> None:
-    """Builds the wheel of a release with one message instead of all, and installs it alone."""
-    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-    options = ("--no-deps", "--quiet", "-w", tmp_path)
-    run(*pip, "wheel", ROOT, *options, cwd=tmp_path, KRAMMAR_NATIVE="SaslHandshake")
-    wheel = next(tmp_path.glob("krammar-*.whl"))
+def test_the_wheel_has_the_engine(wheel: Path, tmp_path: Path) -> None:
+    """The wheel is for this Python and platform, and has neither the sources of the engine nor other requirements."""
     python_tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     assert wheel.name.split("-")[2:4] == [python_tag, python_tag] and "-any" not in wheel.name
-    with zipfile.ZipFile(wheel) as archive:
-        files = archive.namelist()
-        (metadata,) = (name for name in files if name.endswith("/METADATA"))
-        # Without a condition: not only with an extra.
-        assert re.search(rb"(?m)^Requires-Dist: librt>=[\d.]+\s*$", archive.read(metadata))
-    built = sorted(name for name in files if name.endswith(SUFFIX))
-    assert [name.rpartition("/")[2].partition("-")[0] for name in built] == [
-        "@records",
-        "sasl_handshake",
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    files = zipfile.ZipFile(wheel).namelist()
+    assert [name for name in files if "_engine." in name] == [
+        "krammar/wire/_engine.pyi",
+        f"krammar/wire/_engine{suffix}",
     ]
+    assert not [name for name in files if name.endswith((".c", ".h"))]
+    assert wheel.stat().st_size < 4_000_000
 
     python = installed(tmp_path, wheel)
-    assert run(python, "-W", "error", "-c", _STATUS, cwd=tmp_path) == (
-        "kafka_wire: 1 module compiled type True\n"
-    )
-    assert run(python, "-c", _STATUS, cwd=tmp_path, KRAMMAR_PURE_PYTHON="1").endswith(" False\n")
-
-    packages = next((tmp_path / "venv" / "lib").glob("python3*")) / "site-packages"
-    edited = packages / "kafka_wire" / "sasl_handshake.py"
-    edited.write_text(edited.read_text("utf-8") + "\n# An edit.\n", "utf-8")
-    assert run(python, "-W", "ignore", "-c", _STATUS, cwd=tmp_path) == (
-        "kafka_wire: pure Python _Kind True\n"
-    )
+    assert run(python, "-W", "error", "-m", "krammar.wire", cwd=tmp_path) == "engine: native\n"
+    pure = run(python, "-m", "krammar.wire", cwd=tmp_path, KRAMMAR_PURE_PYTHON="1")
+    assert pure == "engine: pure Python (KRAMMAR_PURE_PYTHON is set)\n"
 
 
-_STATUS = """
-from kafka_wire import SaslHandshakeRequest as request
-from krammar.wire import native
-assert request.decode(request(mechanism="PLAIN").encode(1), 1).mechanism == "PLAIN"
-print(native.status("kafka_wire"), type(request).__name__, native.records() is not None)
-"""
+@pytest.mark.parametrize("compiler", ["false", "no-such-compiler"])
+def test_without_a_compiler_the_wheel_is_pure(compiler: str, tmp_path: Path) -> None:
+    """pip installs krammar from its source all the same, and its build says why it will be slower."""
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    log = tmp_path / "log"
+    options = ("--no-deps", "--log", log, "-w", tmp_path)
+    run(*pip, "wheel", ROOT, *options, cwd=tmp_path, CC=compiler)
+    notices = [line for line in log.read_text().splitlines() if "krammar runs in" in line]
+    assert len(notices) == 1 and "its engine could not be compiled: " in notices[0]
+    wheel = next(tmp_path.glob("krammar-*.whl"))
+    assert wheel.name.endswith("-py3-none-any.whl")
 
-
-def test_releases_compile_messages_that_exist() -> None:
-    compiled = list(names())
-    assert compiled
-    for name in compiled:
-        class_name = "RequestHeader" if name == "Headers" else f"{name}Request"
-        assert issubclass(getattr(kafka_wire, class_name), Struct)
+    python = installed(tmp_path, wheel)
+    status = run(python, "-W", "error", "-m", "krammar.wire", cwd=tmp_path)
+    assert status == "engine: pure Python (No module named 'krammar.wire._engine')\n"
+    code = "from kafka_wire import FetchRequest as R; print(R.decode(R().encode(12), 12) == R())"
+    assert run(python, "-c", code, cwd=tmp_path) == "True\n"

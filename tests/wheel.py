@@ -2,7 +2,7 @@
 
     python -m tests.wheel [PYTEST ARGUMENTS]
 
-Builds the source distribution and, from it, the wheel with compiled messages for this Python, repairs the wheel
+Builds the source distribution and, from it, the wheel with the engine for this Python, repairs the wheel
 with auditwheel on Linux, and installs it into an environment of its own. The tests run in a copy below build/wheel,
 where no source of krammar is on the path.
 """
@@ -19,8 +19,6 @@ import venv
 import zipfile
 from pathlib import Path
 
-from krammar.util.native_files import SUFFIX
-
 from tests.run import run
 
 ROOT = Path(__file__).parents[1]
@@ -28,9 +26,7 @@ FOLDER = ROOT / "build" / "wheel"
 EXTRAS = "arrow,compiler,re2,spark,uvloop"
 # What the tests read beside krammar itself.
 COPIED = ("definitions", "docs", "examples", "tests", "README.md", "pyproject.toml")
-# If a test has a message as parameter, run it only for compiled messages.
-DEFAULT = ["-ptests.native.selection", "-n", "auto", "--dist", "loadgroup"]
-DEFAULT += ["tests/generated", "tests/wire", "tests/spark"]
+DEFAULT = ["-n", "auto", "--dist", "loadgroup", "tests/generated", "tests/wire", "tests/spark"]
 
 
 def main() -> int:
@@ -63,7 +59,7 @@ def build() -> Path:
     began = time.monotonic()
     subprocess.run(
         [sys.executable, "-m", "build", "--outdir", str(FOLDER / "dist"), str(ROOT)],
-        env={**_environ(), "KRAMMAR_NATIVE": "1"},
+        env=_environ(),
         check=True,
     )
     print(f"built in {time.monotonic() - began:.0f} s", flush=True)
@@ -82,13 +78,12 @@ def build() -> Path:
 
 
 def report(wheel: Path) -> None:
-    """Print the sizes of the wheel and of what is compiled in it."""
+    """Print the sizes of the wheel and of the engine in it."""
     with zipfile.ZipFile(wheel) as archive:
-        found = [each for each in archive.infolist() if each.filename.endswith(SUFFIX)]
-    compressed, plain = sum(e.compress_size for e in found), sum(e.file_size for e in found)
+        (engine,) = (each for each in archive.infolist() if "/_engine." in each.filename)
     print(
-        f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, of which {len(found)} extension modules "
-        f"{compressed / 1e6:.1f} MB ({plain / 1e6:.1f} MB installed)",
+        f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB, of which the engine "
+        f"{engine.compress_size / 1e6:.2f} MB ({engine.file_size / 1e6:.2f} MB installed)",
         flush=True,
     )
 
@@ -112,7 +107,7 @@ def environment(wheel: Path) -> Path:
 
 
 def _environ() -> dict[str, str]:
-    """The environment without what would let the sources in, or turn compiled code off."""
+    """The environment without what would let the sources in, or turn the engine off."""
     unwanted = ("PYTHONPATH", "MYPYPATH", "VIRTUAL_ENV", "PYTHONHOME", "KRAMMAR_PURE_PYTHON")
     return {name: value for name, value in os.environ.items() if name not in unwanted}
 

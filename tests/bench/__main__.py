@@ -13,14 +13,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
+from krammar.wire.batches.records import compiled
+from krammar.wire.engine_loading import ENGINE
 from tests.bench import startup
 from tests.bench.messages import CASES, LARGE_METADATA, UNCOPIED_FETCH
 from tests.bench.page import keep_sections
-from tests.bench.peers import VERSIONS, contenders, memory
+from tests.bench.peers import PURE, VERSIONS, contenders, memory
 from tests.bench.report import Report
-from tests.bench.timing import Statement, Timing, measure
+from tests.bench.timing import OURS, Statement, Timing, measure
 
 _PAGE = startup.ROOT / "docs" / "benchmarks.md"
 
@@ -56,6 +61,8 @@ def main() -> None:
         from tests.bench.bench_records import cases as record_cases
 
         for name, runs in record_cases():
+            if ENGINE is not None:
+                runs = {OURS: runs[OURS], PURE: _without_loops(runs[OURS]), **runs}
             statements = {peer: Statement("run()", {"run": run}) for peer, run in runs.items()}
             # A call takes 10 to 100 ms here: as many rounds as messages get would take minutes.
             report.records[name] = measure(statements, rounds=rounds // 4, slice_=slice_)
@@ -78,6 +85,16 @@ def main() -> None:
         print(f"\nwritten to {output}")
     for target in report.targets():
         print(f"{'met   ' if target.met else 'MISSED'}  {target.promise}: {target.measured}")
+
+
+def _without_loops(run: Callable[[], Any]) -> Callable[[], Any]:
+    """Make a run of record batches one in pure Python."""
+
+    def pure() -> Any:
+        with patch.object(compiled, "loops", return_value=None):
+            return run()
+
+    return pure
 
 
 def _options() -> argparse.Namespace:

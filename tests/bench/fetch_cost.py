@@ -47,8 +47,8 @@ def _lines() -> Iterator[str]:
     parts = _parts()
     yield "## The cost of a Fetch response in pure Python"
     yield ""
-    yield "The figures apply to platforms without compiled wheels. 1 MB of records is decoded with `copy=False`, which copies"
-    yield "no record. The aim is 5 times as fast as both peers, which copy the records. Compiled code meets it; pure Python meets"
+    yield "The figures apply to platforms without a wheel. 1 MB of records is decoded with `copy=False`, which copies"
+    yield "no record. The aim is 5 times as fast as both peers, which copy the records. The engine meets it; pure Python meets"
     yield "it for few partitions only, because its time grows with the number of partitions:"
     yield ""
     yield f"- 1 partition: {_compared(one)}"

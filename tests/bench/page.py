@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from krammar.wire import native
+from krammar.wire.engine_loading import status
 
 _SECTION = re.compile(r"<!-- (\w+): written by .*? -->\n.*?<!-- \1: end -->\n", re.DOTALL)
 
@@ -89,9 +89,9 @@ def failures(errors: Sequence[str]) -> Iterator[str]:
 
 
 def machine() -> Iterator[str]:
-    """Where and when, and which build of kafka_wire."""
+    """Where and when, and whether the engine runs."""
     yield f"{datetime.date.today()}, {platform.python_implementation()} {platform.python_version()},"
-    yield f"{platform.system()} on {cpu_model()}, {os.cpu_count()} cores; {native.status('kafka_wire')}."
+    yield f"{platform.system()} on {cpu_model()}, {os.cpu_count()} cores; {status()}."
 
 
 def cpu_model() -> str:

@@ -21,11 +21,14 @@ import kio.serial
 from kafka.protocol import admin, consumer, metadata, producer
 
 from krammar import __version__
+from krammar.wire.message import REPLACED
 from tests.bench.messages import Case
 from tests.bench.timing import OURS, Statement
 
 KAFKA_PYTHON = "kafka-python"
 KIO = "kio"
+# krammar without its engine.
+PURE = "pure"
 VERSIONS = {
     OURS: __version__,
     **{name: version_of(name) for name in (KAFKA_PYTHON, KIO, "aiokafka")},
@@ -67,6 +70,19 @@ def contenders(case: Case) -> list[Contender]:
             lambda: cls.decode(data, version=case.version),
         )
     ]
+    if REPLACED:
+        decode, encode = REPLACED["decode"], REPLACED["encode"]
+        if encode(ours, case.version) != data:
+            raise Disagreement(f"{case.name}: pure Python writes other bytes")
+        pure = {**names, "decode": decode, "encode": encode}
+        found.append(
+            Contender(
+                PURE,
+                Statement(f"decode(cls, data, version=version{copy})", pure),
+                Statement("encode(value, version=version)", pure),
+                lambda: decode(cls, data, version=case.version),
+            )
+        )
     for make in (_kafka_python, _kio):
         contender, value, written = make(cls.__name__, case.version, data)
         content = list(_leaves(value))

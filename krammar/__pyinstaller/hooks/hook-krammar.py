@@ -1,6 +1,6 @@
 """The modules that krammar imports by name, with their tables and pages.
 
-What a frozen program cannot run is left out: Spark's workers, pytest's plugin, and the compiler of mypyc.
+What a frozen program cannot run is left out: Spark's workers and pytest's plugin.
 """
 
 from PyInstaller.utils.hooks import collect_data_files, collect_submodules

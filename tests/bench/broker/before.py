@@ -33,7 +33,7 @@ _LATENCIES = 2000
 
 
 class _Checkout(Ours):
-    """The broker of a checkout, in pure Python or compiled as the checkout is."""
+    """The broker of a checkout, with the engine if the checkout has it."""
 
     def __init__(self, folder: Path, checkout: Path) -> None:
         # Memory that the system has never used, or has returned to its host, costs a virtual machine 10 µs a page, which is
