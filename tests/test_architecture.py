@@ -47,4 +47,4 @@ def test_gen_writes_the_function_that_the_page_shows(tmp_path: Path) -> None:
     (source / "ping.krm").write_text(definition, "utf-8")
     main(["gen", str(source), "-o", str(tmp_path / "out")], standalone_mode=False)
     (shown,) = blocks(PAGE)
-    assert shown in (tmp_path / "out" / "ping.py").read_text("utf-8")
+    assert shown in (tmp_path / "out" / "_codecs" / "ping.py").read_text("utf-8")

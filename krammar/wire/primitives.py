@@ -13,7 +13,7 @@ from struct import Struct, error, pack
 from typing import Any
 from uuid import UUID, SafeUUID
 
-# Compiled modules of older releases import it from here.
+# Modules that older releases generated import it from here.
 from krammar.wire.limits import MAX_ZERO_WIDTH as MAX_ZERO_WIDTH
 
 NULL_UUID = UUID(int=0)
@@ -27,7 +27,7 @@ class Malformed(Exception):
     """Raised inside codecs. Public functions never raise it."""
 
 
-# What codecs raise for bytes or values that their layout does not allow. Compiled modules expect a tuple of eight.
+# What codecs raise for bytes or values that their layout does not allow.
 FAILURES = (
     Malformed,
     error,

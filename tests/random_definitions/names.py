@@ -443,7 +443,6 @@ HOSTILE_FILES = [
     "collections",
     "abc",
     "annotations",
-    "native",
     "codecs",
     "None",
     "api_keys",

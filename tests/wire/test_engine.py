@@ -149,7 +149,7 @@ def test_bytes(message: Message, number: int) -> None:
     check_bytes(message, number)
 
 
-@pytest.mark.parametrize("number", [200, pytest.param(5000, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("number", [200, pytest.param(2000, marks=pytest.mark.sweep)])
 @of_every_form
 def test_bytes_of_every_form(package: Any, name: str, number: int) -> None:
     check_bytes(every_form.message(package, name), number)
@@ -209,7 +209,7 @@ def test_odd_values(message: Message, number: int) -> None:
     check_odd_values(message, 3 * number)
 
 
-@pytest.mark.parametrize("number", [300, pytest.param(20_000, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("number", [300, pytest.param(3000, marks=pytest.mark.sweep)])
 @pytest.mark.parametrize("name", [name for name in every_form.NAMES if name != "FormsResponse"])
 def test_odd_values_of_every_form(package: Any, name: str, number: int) -> None:
     check_odd_values(every_form.message(package, name), number)
