@@ -332,9 +332,9 @@ class Codec(Struct):
     @classmethod
     def _load_program(cls, version: int) -> Program | None:
         """Return what the engine runs for a version, or None. The module with programs is imported on first use."""
-        from krammar.wire.programs import load
+        from krammar.wire.programs import program_for
 
-        return load(cls, version)
+        return program_for(cls, version)
 
     @classmethod
     def _layout(cls, version: int) -> Layout:

@@ -48,7 +48,7 @@ class _NoProgram(Exception):
     """The class or its layout is beyond the engine. Pure Python encodes it."""
 
 
-def load(cls: Any, version: int) -> Program | None:
+def program_for(cls: Any, version: int) -> Program | None:
     """Return the program of a class at a version, or None if pure Python has to encode it.
 
     The class remembers it, for versions that exist.
@@ -117,7 +117,7 @@ class _Slots:
                 return _program(named(self._cls, layout.name), layout)
             case Versioned(name):
                 cls = named(self._cls, name)
-                found = load(cls, getattr(cls(), cls._version_field))
+                found = program_for(cls, getattr(cls(), cls._version_field))
                 if found is not None:
                     return found
         raise _NoProgram
@@ -145,6 +145,6 @@ def _all(cls: Any) -> dict[int, Program | None]:
     """Return the programs of a struct with a version of its own, at all versions that are known."""
     versions: Iterable[int] = range(cls.min_version, cls.max_version + 1)
     for version in versions:
-        load(cls, version)
+        program_for(cls, version)
     programs: dict[int, Program | None] = cls._programs
     return programs

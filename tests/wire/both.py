@@ -45,7 +45,7 @@ def shown(value: Any) -> Any:
         # Not the repr: it calls values that are equal the same, such as bytes and memoryviews.
         found = [shown(getattr(value, name, ...)) for name in value._fields]
         return type(value), found, shown(getattr(value, "_unknown_tags", ...) or None)
-    if type(value) in (list, tuple):
+    if isinstance(value, tuple) or type(value) is list:
         return type(value), [shown(element) for element in value]
     if type(value) is memoryview:
         return type(value), value.format, value.readonly, bytes(value)

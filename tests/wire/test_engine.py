@@ -14,7 +14,8 @@ import pytest
 
 from krammar.wire import message as message_module
 from krammar.wire.errors import DecodeError
-from krammar.wire.message import Codec, Struct
+from krammar.wire.message import Codec, Request, Response, Struct
+from krammar.wire.package import _NoFrames
 from tests.generated.catalogue import Message, messages
 from tests.generated.mutations import mutations
 from tests.generated.parameters import every_codec
@@ -22,7 +23,7 @@ from tests.generated.strategies import samples
 from tests.generated.values import build
 from tests.odd_values import odd_values
 from tests.wire import every_form
-from tests.wire.both import compare, is_error, needs_engine, pure_python
+from tests.wire.both import compare, is_error, needs_engine, outcome, pure_python
 
 pytestmark = needs_engine
 
@@ -113,6 +114,7 @@ def test_usual_values_of_every_form(package: Any, name: str, no_codecs: Callable
 
 def check_bytes(message: Message, number: int) -> None:
     """Valid and mutated bytes, copied and as views, and the encoding of what they contain at every version."""
+    assert message.versions
     for version in message.versions:
         valid = encoded(message, version)
         data = [octets for octets in valid if len(octets) < SEED_LIMIT]
@@ -422,3 +424,46 @@ def test_hostile_lengths_take_no_memory(package: Any) -> None:
         for version in (0, 1):
             with pytest.raises(DecodeError):
                 package.FormsRequest.decode(data, version)
+
+
+# ---- frames ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "message",
+    [m for m in messages() if issubclass(m.cls, (Request, Response))],
+    ids=str,
+)
+def test_frames(message: Message, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole frames, valid ones first, from which the engine learns the programs."""
+    package: Any = message.package
+    key, of_requests = message.cls.api_key, issubclass(message.cls, Request)
+    calls = []
+    for version in message.versions:
+        head = package.header_versions(key, version)
+        if of_requests:
+            header = package.RequestHeader(
+                request_api_key=key, request_api_version=version, correlation_id=7
+            ).encode(head.request)
+        else:
+            header = package.ResponseHeader(correlation_id=7).encode(head.response)
+        valid = [header + data for data in encoded(message, version)]
+        short = [frame for frame in valid if len(frame) < SEED_LIMIT]
+        rng = Random(f"frames of {message} {version}")
+        for frame in (*valid, *valid, *mutations(short, rng, FEW)):
+            if of_requests:
+                calls.append(partial(_request, package, frame, key, rng.random()))
+            else:
+                parse = partial(package.parse_response, frame, key, version)
+                calls.append(partial(parse, copy=rng.random() < 0.5))
+    ours = [outcome(call) for call in calls]
+    with monkeypatch.context() as patch, pure_python():
+        patch.setitem(vars(package.parse_request.__self__), "_frames", _NoFrames())
+        theirs = [outcome(call) for call in calls]
+    assert ours == theirs
+    assert not is_error(ours[0])
+
+
+def _request(package: Any, frame: bytes, key: int, chance: float) -> Any:
+    views = {key} if chance < 0.5 else ()
+    return package.parse_request(frame, allow_trailing=chance < 0.25, views=views)
