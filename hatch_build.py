@@ -51,7 +51,7 @@ class EngineHook(BuildHookInterface):  # type: ignore[misc,type-arg]
         extension = Extension(
             "krammar.wire._engine",
             sorted(str(path) for path in Path("krammar/wire/engine").glob("*.c")),
-            depends=[str(each.relative_to(root)) for each in (root / "krammar/wire/engine").glob("*.h")],
+            depends=[str(path) for path in Path("krammar/wire/engine").glob("*.h")],
             extra_compile_args=[] if windows else ["-std=c11", "-fvisibility=hidden"],
         )
         command = build_ext(Distribution({"ext_modules": [extension]}))

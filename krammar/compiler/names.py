@@ -29,6 +29,7 @@ JOURNAL_NAMES = frozenset({"get_uuid", "set_uuid", "new_acknowledgement"})
 # Names that every generated package defines or imports. A module with such a name gets a trailing underscore.
 PACKAGE_NAMES = frozenset(
     {
+        "_codecs",
         "annotations",
         "header_versions",
         "layout",

@@ -483,6 +483,7 @@ def test_truncated_at_every_byte(both: Both) -> None:
     ]
     data, _, _ = encode_records(records, 0, 0)
     batch = encode_batch(records)
+    assert both(partial(decoded, data, 3))[0] == len(data)
     for end in range(len(data)):
         short = data[:end]
         for count in (1, 2, 3):
@@ -615,12 +616,14 @@ def result_of(name: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def test_nothing_leaks() -> None:
+    grown = {}
     for name, arguments in calls():
         result_of(name, arguments)
         before = sys.getallocatedblocks()
         for _ in range(300):
             result_of(name, arguments)
-        assert sys.getallocatedblocks() - before < 100, name
+        grown[name] = max(grown.get(name, 0), sys.getallocatedblocks() - before)
+    assert max(grown.values()) < 100, grown
 
 
 @pytest.fixture
@@ -635,20 +638,24 @@ def uncollected() -> Iterator[None]:
 def test_memory_that_is_not_there_raises_memory_error() -> None:
     """For each of the first allocations that fails. Anything else would have pure Python run out of memory again."""
     testing = pytest.importorskip("_testcapi")
+    failed = dict.fromkeys((name for name, _ in calls()), 0)
     for name, arguments in calls():
         function, expected = getattr(engine, name), result_of(name, arguments)
-        failed = 0
         for number in range(120):
             result: Any = None
             testing.set_nomemory(number, number + 1)
             try:
                 result = function(*arguments)
             except MemoryError:
-                failed += 1
+                failed[name] += 1
                 continue
             except FAILURES:
                 pass
             finally:
                 testing.remove_mem_hooks()
             assert result == expected
-        assert failed or name in ("check_records", "count_headers")
+    # Those two allocate nothing but what CPython keeps ready.
+    assert {name for name, times in failed.items() if not times} <= {
+        "check_records",
+        "count_headers",
+    }
