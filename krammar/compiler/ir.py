@@ -227,8 +227,7 @@ class Struct:
 
     Names are unique in a package. ``anonymous`` is whether the struct is defined in a field. ``max_version`` is
     None if the versions have no end. ``version_field`` is the attribute of the leading version field, or None.
-    ``encoding`` is whether the struct can be encoded alone. ``frequent`` is whether it is encoded and decoded
-    often enough that each layout deserves a codec of its own. ``reads_newer`` is whether versions above the last one are
+    ``encoding`` is whether the struct can be encoded alone. ``reads_newer`` is whether versions above the last one are
     decoded like it. ``reserved_tags`` are those of removed fields.
     """
 
@@ -242,7 +241,6 @@ class Struct:
     min_version: int = 0
     max_version: int | None = None
     flexible_from: int | None = None
-    frequent: bool = False
     reads_newer: bool = False
     reserved_tags: tuple[ReservedTag, ...] = ()
 

@@ -64,19 +64,16 @@ def layout_table(struct: ir.Struct) -> LayoutTable:
 def codecs(table: LayoutTable) -> tuple[SharedLayout, ...]:
     """Return the layouts of the codecs that serve the versions of a struct.
 
-    A frequent struct has a codec for each layout, any other struct one for all versions. Structs whose versions
-    differ in more than which fields exist and which can be null have a codec for each layout too.
+    Usually that is one for all versions. Structs whose versions differ in more than which fields exist and which can
+    be null have a codec for each layout.
     """
-    struct = table.struct
-    if struct.frequent:
-        return table.layouts
     versions = tuple(sorted(v for shared in table.layouts for v in shared.versions))
     traits: dict[str, str] = {}
     for shared in table.layouts:
         for place, trait in _traits(shared.layout, ""):
             if traits.setdefault(place, trait) != trait:
                 return table.layouts
-    return (SharedLayout(build_shared(struct, versions), versions),)
+    return (SharedLayout(build_shared(table.struct, versions), versions),)
 
 
 def _traits(of: StructLayout, place: str) -> Iterator[tuple[str, str]]:

@@ -71,7 +71,6 @@ def _modifiers(
             offered |= {each: each for each in ROUTINGS}
         if "push" not in used:
             offered["cluster action"] = "cluster action"
-        offered["frequent"] = "frequent"
         kind = used & {"one way", "push"}
         offered |= {"header": "header "} if "header" not in used else {}
         if not kind:
@@ -84,7 +83,6 @@ def _modifiers(
             "flexible": f"flexible v{top or 0}+",
             "min version": "min version ",
             "max version": "max version ",
-            "frequent": "frequent",
         }
         if "with version field" in used:
             offered[NEWER] = NEWER

@@ -67,7 +67,7 @@ MODIFIERS = {
     "header": "The version of the header: `header 3`, or `header 3 v5+` from version 5 of the message on.",
     "response header": "The version of the response's header, as for `header`.",
     "response key": "The api key in the header of the response, if it is not the request's.",
-    "frequent": "The message is often encoded and decoded: each of its layouts gets a codec of its own.",
+    "frequent": "Without effect. Former versions made messages with this modifier faster.",
     "admin": "The request is sent to the controller.",
     "group coordinator": "The request is sent to the coordinator of a group.",
     "txn coordinator": "The request is sent to the coordinator of a transactional id.",

@@ -14,15 +14,29 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 PURE = "KRAMMAR_PURE_PYTHON"
+# What this code expects of the engine: the form of programs, and the arguments of functions. `engine.h` has the same
+# number.
+FORMAT = 1
 
 
 def _load() -> tuple[ModuleType | None, str]:
     if os.environ.get(PURE, "") not in ("", "0"):
         return None, f"{PURE} is set"
     try:
-        return import_module("krammar.wire._engine"), ""
+        return checked(import_module("krammar.wire._engine")), ""
     except ImportError as error:
         return None, str(error)
+
+
+def checked(engine: ModuleType) -> ModuleType:
+    """Return the engine.
+
+    Raises:
+        ImportError: it was compiled from the source of another version of krammar.
+    """
+    if engine.FORMAT != FORMAT:
+        raise ImportError("the engine was compiled for another version of krammar: install krammar again")
+    return engine
 
 
 # The engine, or None, and why it is missing.

@@ -25,7 +25,8 @@ from collections.abc import Iterable
 from types import MemberDescriptorType
 from typing import Any
 
-from krammar.wire._engine import FORMAT, Program
+from krammar.wire._engine import Program
+from krammar.wire.engine_loading import FORMAT
 from krammar.wire.errors import UnsupportedVersionError
 from krammar.wire.layout import (
     DEFAULTS,

@@ -193,7 +193,7 @@ FORMS = {
     "anonymous": "S => not top level, max version 3\n  {name}: [=>]\n    A: int8\n    B: string // v2+\n  {name}X: nullable=>\n    A: int8\n",
     "enum": "{name} int16 (\n  1: ONE\n  2: TWO\n)\n\nS => not top level\n  A: enum-{name}\n  B: [enum-{name}]\n",
     "member": "Kind int16 (\n  1: {upper}\n  2: TWO\n)\n\nS => not top level\n  A: enum-Kind\n",
-    "frequent": "{name}Request => key 0, max version 3, flexible v2+, frequent\n  A: [=>]{name}Row\n    B: string // v1+\n\n{name}Response =>\n  B: int8\n",
+    "shared": "{name}Request => key 0, max version 3, flexible v2+\n  A: [=>]{name}Row\n    B: string // v1+\n\n{name}Response =>\n  B: int8\n",
 }
 
 

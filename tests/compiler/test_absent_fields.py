@@ -79,7 +79,6 @@ def messages() -> dict[str, str]:
         "Raised": ["max version 3, min version 2", *ended(0, "v0-v1")],
         # Tagged fields that ended before the first version, and the struct is flexible.
         "Tagged": ["max version 3, min version 2, flexible v0+", *ended(1, "v0-v1, tag #")],
-        "Frequent": ["max version 3, min version 2, frequent", *ended(2, "v0-v1")],
         # Anonymous structs whose fields ended.
         "Inside": [
             "max version 3, min version 2",
@@ -226,7 +225,7 @@ def test_messages_with_such_fields_can_be_used(package: Any) -> None:
 
 def test_no_version_carries_such_a_field(package: Any) -> None:
     tried = 0
-    for cls in (package.RaisedRequest, package.TaggedRequest, package.FrequentRequest):
+    for cls in (package.RaisedRequest, package.TaggedRequest):
         for item, type_ in zip(fields(cls), TYPES, strict=False):
             assert (item.versions, item.nullable_versions) == (range(0), range(0)), item
             value = cls()
@@ -235,7 +234,7 @@ def test_no_version_carries_such_a_field(package: Any) -> None:
                 with pytest.raises(EncodeError, match=f"{item.name}.*no version of {cls.__name__}"):
                     value.encode(version)
                 tried += 1
-    assert tried == 3 * 2 * len(TYPES)
+    assert tried == 2 * 2 * len(TYPES)
 
 
 def test_fields_of_structs_name_the_versions_of_their_definition(package: Any) -> None:

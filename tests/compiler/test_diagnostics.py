@@ -109,13 +109,13 @@ p/a.krm:2:5: warning W901: trailing spaces
 2 |   A:\x20
   |     ^"""),
     Case("E106", "an unknown modifier", "S => not top-level\n  A: int8\n", """\
-p/a.krm:1:6: error E106: unexpected "not": expected `admin` or a coordinator such as `group coordinator`, `cluster action`, `flexible`, `frequent`, `header`, `key`, `max version`, `min version`, `newer versions read as the newest`, `no encoding`, `not top level`, `one way`, `push`, `response header`, `response key` or `with version field`
+p/a.krm:1:6: error E106: unexpected "not": expected `admin` or a coordinator such as `group coordinator`, `cluster action`, `flexible`, `header`, `key`, `max version`, `min version`, `newer versions read as the newest`, `no encoding`, `not top level`, `one way`, `push`, `response header`, `response key` or `with version field`
   |
 1 | S => not top-level
   |      ^^^
   = hint: write `S => not top level`"""),
     Case("E106", "a response with a modifier", "ARequest => key 0, max version 0\n\nAResponse => from ARequest\n  A: int8\n", """\
-p/a.krm:3:14: error E106: unexpected "from": expected `admin` or a coordinator such as `group coordinator`, `cluster action`, `flexible`, `frequent`, `header`, `key`, `max version`, `min version`, `newer versions read as the newest`, `no encoding`, `not top level`, `one way`, `push`, `response header`, `response key` or `with version field`
+p/a.krm:3:14: error E106: unexpected "from": expected `admin` or a coordinator such as `group coordinator`, `cluster action`, `flexible`, `header`, `key`, `max version`, `min version`, `newer versions read as the newest`, `no encoding`, `not top level`, `one way`, `push`, `response header`, `response key` or `with version field`
   |
 3 | AResponse => from ARequest
   |              ^^^^
@@ -1097,6 +1097,12 @@ p/a.krm:1:1: warning W501: "PingRequest" has no response
 1 | PingRequest => key 0, max version 0
   | ^^^^^^^^^^^
   = hint: define `PingResponse =>` directly after it, or write `one way`"""),
+    Case("W502", "a modifier without effect", "A => not top level, frequent\n  X: int8\n", """\
+p/a.krm:1:21: warning W502: `frequent` has no effect any more
+  |
+1 | A => not top level, frequent
+  |                     ^^^^^^^^
+  = hint: remove it"""),
 ]
 # fmt: on
 

@@ -57,7 +57,7 @@ Own => not top level, with version field
 """
 
 
-MESSAGES = 3 * len(EMPTY)
+MESSAGES = 2 * len(EMPTY)
 
 
 def form(key: int) -> tuple[str, str]:
@@ -70,7 +70,7 @@ def protocol() -> str:
     for key in range(MESSAGES):
         type_, inside = form(key)
         before = list(BEFORE.values())[key % len(BEFORE)]
-        modifier = ("", ", flexible v2+", ", frequent")[key // len(EMPTY) % 3]
+        modifier = ("", ", flexible v2+")[key // len(EMPTY) % 2]
         lines.append(
             f"M{key}Request => key {key}, max version 2{modifier}\n{before}"
             f"  Rows: [=>]\n    Number: varint\n    Cells: {type_}\n"

@@ -82,10 +82,9 @@ def protocol(chosen: list[str]) -> dict[str, str]:
         if number % 5:  # to keep the test fast
             files[f"{name.lower()}_{number}.krm"] = f"{name} => not top level, flexible v2+\n{form}"
             continue
-        requests = f"{name}{number}Request => key {number}, max version 2, flexible v2+"
         files[f"{name.lower()}_{number}.krm"] = (
             f"{name} => not top level, flexible v2+\n{form}\n"
-            f"{requests}{', frequent' if number % 10 else ''}\n"
+            f"{name}{number}Request => key {number}, max version 2, flexible v2+\n"
             # An inner class with the name of the struct, one with the name of another, and both types in use.
             f"  {name}: [=>]{name}\n    Inner: {name}\n    Other: [{other}]\n"
             f"  Outer: {name}\n  {other}s: [=>]{other}\n    X: {other}\n  Last: {other}\n"

@@ -704,7 +704,7 @@ def test_each_text_has_its_diagnostic(tmp_path: Path, code: str) -> None:
             "one wey is not a modifier of an API",
         ),
         (
-            PING.replace("(Key: 7)", "(Key: 7, frequent)"),
+            PING.replace("(Key: 7)", "(Key: 7, with version field)"),
             "the modifiers are those of definitions",
         ),
         (

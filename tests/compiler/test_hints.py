@@ -136,8 +136,8 @@ def test_structs_in_fields(wrong: str, right: str) -> None:
             "PingRequest => key 0, max version 2, flexible v1+",
         ),
         (
-            "PingRequest => key 0, max version 2, frequnt",
-            "PingRequest => key 0, max version 2, frequent",
+            "PingRequest => key 0, max version 2, admni",
+            "PingRequest => key 0, max version 2, admin",
         ),
     ],
 )

@@ -110,11 +110,6 @@ def test_cluster_actions() -> None:
     assert "cluster action" not in offered(Sheet(a="A => not top level, ‸\n"))
 
 
-def test_frequent_messages() -> None:
-    assert "frequent" in offered(Sheet(a="ARequest => key 0, max version 3, ‸\n"))
-    assert "frequent" not in offered(Sheet(a="ARequest => key 0, max version 3, frequent, ‸\n"))
-
-
 def test_versions_of_a_response_are_those_of_its_request() -> None:
     found = offered(typed("  New: int8 // ‸", after="  ThrottleMillis\n"))
     assert found[0] == "v4+"

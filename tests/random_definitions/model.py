@@ -185,7 +185,7 @@ class Struct:
     response_headers: tuple[tuple[int, int], ...] = ()
     # Whether versions above the last one are decoded like it.
     reads_newer: bool = False
-    # Modifiers that change no bytes: routing words and `frequent`.
+    # Modifiers that change no bytes: where a request is sent.
     words: tuple[str, ...] = ()
     implied: bool = False
     doc: str = ""

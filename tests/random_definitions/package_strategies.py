@@ -209,18 +209,16 @@ class _PackageMaker:
         )
         maker.taken |= {names.normal(f"{name}Request"), names.normal(f"{name}Response")}
         base = self.versions()
-        words = []
+        words: tuple[str, ...] = ()
         if maker.chance("words", 20):
-            words.append(
-                maker.pick(("admin", "group coordinator", "txn coordinator", "share coordinator"))
+            words = (
+                maker.pick(("admin", "group coordinator", "txn coordinator", "share coordinator")),
             )
-        if maker.chance("words", 30):
-            words.append("frequent")
         one_way = maker.chance("one way", 15)
         request, parts = self.body(
             replace(base, role="request", name=f"{name}Request", one_way=one_way)
         )
-        request = self.numbering.request(replace(request, words=tuple(words)))
+        request = self.numbering.request(replace(request, words=words))
         unit: list[Struct | Enum] = [request]
         if not one_way:
             response, others = self.body(replace(base, role="response", name=f"{name}Response"))
@@ -233,8 +231,7 @@ class _PackageMaker:
         name = maker.definition_name()
         while name.endswith(("Request", "Response")):
             name = maker.definition_name()
-        words = ("frequent",) if maker.chance("words", 30) else ()
-        push, parts = self.body(replace(self.versions(), role="push", name=name, words=words))
+        push, parts = self.body(replace(self.versions(), role="push", name=name))
         self.units.append([self.numbering.push(push), *parts])
 
     def versions(self) -> Struct:

@@ -78,7 +78,7 @@ FORMS = (
     "lengths",
     "millis",
     "varints",
-    "words",  # routing and `frequent`
+    "words",  # where a request is sent
     "docs",
     "hostile names",
     "empty structs",

@@ -7,12 +7,14 @@ import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
+from types import ModuleType
 from typing import Any
 
 import kafka_wire
 import pytest
 
 from krammar.wire import message as message_module
+from krammar.wire.engine_loading import FORMAT, checked
 from krammar.wire.errors import DecodeError
 from krammar.wire.message import Codec, Request, Response, Struct
 from krammar.wire.package import _NoFrames
@@ -467,3 +469,12 @@ def test_frames(message: Message, monkeypatch: pytest.MonkeyPatch) -> None:
 def _request(package: Any, frame: bytes, key: int, chance: float) -> Any:
     views = {key} if chance < 0.5 else ()
     return package.parse_request(frame, allow_trailing=chance < 0.25, views=views)
+
+
+def test_an_engine_of_another_version_is_refused() -> None:
+    other = ModuleType("other")
+    other.FORMAT = FORMAT + 1  # type: ignore[attr-defined]
+    with pytest.raises(
+        ImportError, match="compiled for another version of krammar: install krammar again"
+    ):
+        checked(other)

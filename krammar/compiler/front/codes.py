@@ -94,6 +94,7 @@ CODES = {
     "E606": "The type is unknown.",
     "E607": "Only some structs of a version end with `TAG_BUFFER`.",
     "W501": "The request has no response.",
+    "W502": "The modifier has no effect.",
     "W601": "The text does not contain all versions between the lowest and the highest.",
     "W602": "The text does not contain the default of a tagged field.",
     "W603": "A rule is skipped, because it does not describe a message.",

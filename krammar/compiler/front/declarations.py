@@ -116,7 +116,6 @@ class Declarations:
                 header.request = before
                 header.min_version, header.max_version = before.min_version, before.max_version
                 header.flexible_from = before.flexible_from
-                header.frequent = before.frequent
             return
         if wanted in self.unread:
             return

@@ -27,7 +27,6 @@ class Header:
     max_version: int | None = None
     flexible_from: int | None = None
     routing: str = ""
-    frequent: bool = False
     reads_newer: bool = False
     cluster_action: bool = False
     one_way: bool = False
@@ -55,7 +54,7 @@ def read_header(node: StructNode, report: Reporter) -> Header:
             case "routing":
                 header.routing = word.text
             case "frequent":
-                header.frequent = True
+                report.error("W502", "`frequent` has no effect any more", word, "remove it")
             case "reads_newer" | "cluster_action" | "one_way" | "push":
                 setattr(header, kind, True)
             case "header":

@@ -183,7 +183,6 @@ class _Resolver:
             min_version=header.min_version,
             max_version=max_version,
             flexible_from=header.flexible_from,
-            frequent=header.frequent,
             reads_newer=header.reads_newer and max_version is not None,
             reserved_tags=reserved_tags(node, self._report),
         )

@@ -49,7 +49,6 @@ _MODIFIERS = (
     "txn coordinator",
     "share coordinator",
     "cluster action",
-    "frequent",
     "newer versions read as the newest",
     "one way",
     "push",
@@ -164,7 +163,7 @@ def _habit(source: SourceLines, number: int) -> tuple[str, Fix | None]:
 
 def _expected(error: UnexpectedInput) -> str:
     shown = []
-    for name in _wanted(error) - {"_DEDENT", "_INDENT", "_USE", "_RESERVED", "$END"}:
+    for name in _wanted(error) - {"_DEDENT", "_INDENT", "_USE", "_RESERVED", "FREQUENT", "$END"}:
         if name in _EXPECTED:
             shown.append(_EXPECTED[name])
         else:

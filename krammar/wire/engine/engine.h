@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The format of programs. krammar/wire/programs.py writes it. */
+/* The form of programs, and of the arguments of functions. krammar/wire/engine_loading.py expects it. */
 #define FORMAT 1
 /* Arrays and structs inside of one another. Definitions with more are left to pure Python. */
 #define MAX_DEPTH 64
