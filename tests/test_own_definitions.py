@@ -135,6 +135,7 @@ def test_only_the_protocols_own_files_are_written(project: Path) -> None:
     assert written == {
         "__init__.py",
         "_api_keys.py",
+        "_codecs",
         "kafka_headers.py",
         "layouts",
         "py.typed",

@@ -331,7 +331,9 @@ class Proxy:
             upstream = self._common.upstreams.broker
             try:
                 port = await self.listeners[name].listen(listen, upstream)
-                await self.listeners[name].open_fixed()
+                if self._shared_ports is None:
+                    await self.listeners[name].open_fixed()
+                # Otherwise they are opened when this process knows where the brokers are (``Worker.start``).
             except ListenError as error:
                 self._close_listeners()
                 raise ProxyError(str(error)) from error

@@ -35,7 +35,9 @@ def checked(engine: ModuleType) -> ModuleType:
         ImportError: it was compiled from the source of another version of krammar.
     """
     if engine.FORMAT != FORMAT:
-        raise ImportError("the engine was compiled for another version of krammar: install krammar again")
+        raise ImportError(
+            "the engine was compiled for another version of krammar: install krammar again"
+        )
     return engine
 
 

@@ -247,12 +247,12 @@ def test_gen(source: Path, tmp_path: Path) -> None:
     result = run("gen", source, "-o", out)
     assert (result.exit_code, result.output) == (
         0,
-        f"{out}: 8 written, 0 unchanged, 0 removed\n",
+        f"{out}: 11 written, 0 unchanged, 0 removed\n",
     )
     result = run("gen", source, "-o", out, "--check")
     assert (result.exit_code, result.output) == (
         0,
-        f"{out}: 8 files, all current\n",
+        f"{out}: 11 files, all current\n",
     )
     (source / "pkg" / "a.krm").write_text(GOOD.replace("int8", "int16"))
     assert run("gen", source, "-o", out, "--check").exit_code == 1

@@ -56,12 +56,12 @@ def test_two_sources_cannot_generate_one_file(tmp_path: Path) -> None:
 
     assert tree(out) == before
     expected = (
-        f"{out}/p/__init__.py and 2 more would be replaced, but krammar generated the file from "
+        f"{out}/p/__init__.py and 3 more would be replaced, but krammar generated the file from "
         f"{tmp_path}/one/definitions, so nothing was written."
     )
     assert expected in output
     run(tmp_path / "two" / "definitions", out, "--force")
-    assert tree(out).keys() - before.keys() == {"p/two.py", "p/layouts/two.py"}
+    assert tree(out).keys() - before.keys() == {"p/two.py", "p/_codecs/two.py", "p/layouts/two.py"}
     # From now on, the package belongs to the second source, and the first one has to ask for it.
     run(tmp_path / "two" / "definitions", out)
     run(tmp_path / "one" / "definitions", out, code=2)
@@ -75,7 +75,7 @@ def test_a_source_that_has_moved_keeps_its_files(tmp_path: Path) -> None:
     (tmp_path / "one").rename(tmp_path / "two")
     (tmp_path / "two" / "definitions" / "p" / "b.krm").unlink()
 
-    assert "2 removed" in run(tmp_path / "two" / "definitions", out)
+    assert "3 removed" in run(tmp_path / "two" / "definitions", out)
 
 
 def test_a_file_that_was_edited_is_not_removed(tmp_path: Path) -> None:

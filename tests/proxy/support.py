@@ -167,9 +167,9 @@ class Brokers:
 
     def _serve(self, connection: socket.socket) -> None:
         server = ServerConnection(kafka_wire)
-        host = connection.getsockname()[0]
         with connection:
             try:
+                host = connection.getsockname()[0]
                 while data := connection.recv(65536):
                     server.receive_data(data)
                     for event in server.events():

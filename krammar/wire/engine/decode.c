@@ -304,7 +304,9 @@ PyObject *decode(Program *program, PyTypeObject *cls, PyObject *data, Py_ssize_t
         if (view == NULL)
             return NULL;
     }
+    bool collects = pause_collector();
     PyObject *found = read_fields(program, cls, &reader);
+    resume_collector(collects);
     Py_XDECREF(view);
     *position = reader.next - start;
     return found;

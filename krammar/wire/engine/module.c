@@ -17,7 +17,7 @@ static PyObject *pure_decode, *pure_decode_from, *pure_decode_quietly, *pure_enc
 static Program *program_of(PyObject *cls, PyObject *version) {
     if (!PyLong_CheckExact(version))
         return NULL;
-    PyObject *programs = PyObject_GetAttr(cls, name_programs);
+    PyObject *programs = Py_XNewRef(_PyType_Lookup((PyTypeObject *)cls, name_programs));
     if (programs == NULL)
         return NULL;
     PyObject *found = NULL;
