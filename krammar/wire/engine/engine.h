@@ -97,6 +97,22 @@ static inline void resume_collector(bool collects) {
         PyGC_Enable();
 }
 
+/* The objects of small numbers, which CPython has once: making one by a call takes several times as long. */
+#define FIRST_SMALL_INT (-5)
+#define SMALL_INTS 262
+extern PyObject *small_ints[SMALL_INTS];
+int make_small_ints(void);
+
+static inline PyObject *make_int(int64_t value) {
+    if (value >= FIRST_SMALL_INT && value < FIRST_SMALL_INT + SMALL_INTS)
+        return Py_NewRef(small_ints[value - FIRST_SMALL_INT]);
+    return PyLong_FromLongLong(value);
+}
+
+/* Remember how the objects of a class in Python are freed, and have those of a generated class freed more quickly. */
+void remember_dealloc(PyTypeObject *cls);
+void free_quickly(PyTypeObject *cls);
+
 /* Add a new reference to a list, which has room for its first elements already. Returns 0, or -1 with an exception. */
 static inline int add_element(PyObject *list, Py_ssize_t index, PyObject *value) {
     if (index < PyList_GET_SIZE(list)) {

@@ -42,8 +42,11 @@ static bool sort_arguments(PyObject *const *args, Py_ssize_t count, PyObject *na
     for (Py_ssize_t i = 0; names != NULL && i < PyTuple_GET_SIZE(names); i++) {
         PyObject *name = PyTuple_GET_ITEM(names, i);
         Py_ssize_t place = 0;
-        while (place < most && name != known[place] && PyUnicode_Compare(name, known[place]) != 0)
+        while (place < most && name != known[place]) /* names in code are interned */
             place++;
+        if (place == most)
+            for (place = 0; place < most && PyUnicode_Compare(name, known[place]) != 0; place++)
+                ;
         if (place == most || sorted[place] != NULL)
             return false;
         sorted[place] = args[count + i];
@@ -197,6 +200,7 @@ static PyObject *install(PyObject *module, PyObject *cls) {
     PyObject *replaced = PyDict_New();
     if (replaced == NULL)
         return NULL;
+    remember_dealloc((PyTypeObject *)cls);
     for (size_t i = 0; i < Py_ARRAY_LENGTH(methods); i++) {
         bool of_class = methods[i].ml_flags & METH_CLASS;
         PyObject *found = PyObject_GetAttrString(cls, methods[i].ml_name);
@@ -270,7 +274,8 @@ static struct PyModuleDef definition = {
 };
 
 PyMODINIT_FUNC PyInit__engine(void) {
-    if (PyType_Ready(&Program_Type) < 0 || PyType_Ready(&Frames_Type) < 0 || find_uuid() < 0)
+    if (PyType_Ready(&Program_Type) < 0 || PyType_Ready(&Frames_Type) < 0 || find_uuid() < 0 ||
+        make_small_ints() < 0)
         return NULL;
     struct {
         PyObject **name;

@@ -308,6 +308,7 @@ static PyObject *Program_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         return NULL;
     self->cls = (PyTypeObject *)Py_NewRef(cls);
     self->flexible = flexible;
+    free_quickly(cls);
     self->unknown_slot = slot_of(unknown, cls);
     if (self->unknown_slot == 0 || fill(self, fields, tags, absent) < 0) {
         Py_DECREF(self);
