@@ -2,8 +2,8 @@
 
     python -m tests.bench                    everything; writes docs/benchmarks.md
     python -m tests.bench --quick            few rounds
-    python -m tests.bench --only Metadata    what has this in its name: messages, records, memory,
-                                             gen, import
+    python -m tests.bench --only Metadata    what has this in its name: messages, frames, every,
+                                             records, memory, gen, import
 
 Only a full run writes docs/benchmarks.md, unless --output names a file. A missed target is said aloud
 and in the report, and does not change the exit code: speed is no test.
@@ -20,10 +20,10 @@ from unittest.mock import patch
 
 from krammar.wire.batches.records import compiled
 from krammar.wire.engine_loading import ENGINE
-from tests.bench import startup
+from tests.bench import every_message, startup
 from tests.bench.messages import CASES, LARGE_METADATA, UNCOPIED_FETCH
 from tests.bench.page import keep_sections
-from tests.bench.peers import PURE, VERSIONS, contenders, memory
+from tests.bench.peers import PURE, VERSIONS, contenders, frames, memory
 from tests.bench.report import Report
 from tests.bench.timing import OURS, Statement, Timing, measure
 
@@ -56,6 +56,13 @@ def main() -> None:
             _say(f"{verb} {case.name}", timings[case.name])
         if case.name == LARGE_METADATA:
             report.memory = {library.name: memory(library) for library in libraries}
+
+    if _wanted(options.only, "frames"):
+        for name, statements in frames():
+            report.frames[name] = measure(statements, rounds=rounds, slice_=slice_)
+            _say(name, report.frames[name])
+    if _wanted(options.only, "every message"):
+        report.every = every_message.ratios(rounds=rounds // 4, slice_=slice_ / 5)
 
     if _wanted(options.only, "record batches"):
         from tests.bench.bench_records import cases as record_cases

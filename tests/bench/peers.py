@@ -22,7 +22,7 @@ from kafka.protocol import admin, consumer, metadata, producer
 
 from krammar import __version__
 from krammar.wire.message import REPLACED
-from tests.bench.messages import Case
+from tests.bench.messages import CASES, Case
 from tests.bench.timing import OURS, Statement
 
 KAFKA_PYTHON = "kafka-python"
@@ -103,6 +103,23 @@ def contenders(case: Case) -> list[Contender]:
             raise Disagreement(f"{case.name}: {contender.name} writes other bytes")
         found.append(contender)
     return found
+
+
+def frames() -> list[tuple[str, dict[str, Statement]]]:
+    """Whole frames of a Heartbeat, with their headers, beside kio with the body alone."""
+    case = next(case for case in CASES if case.name == "HeartbeatRequest")
+    body = case.build().encode(version=case.version)
+    header = kafka_wire.RequestHeader(
+        request_api_key=12, request_api_version=case.version, correlation_id=7, client_id="orders"
+    )
+    frame = header.encode(version=2) + body
+    parsed = kafka_wire.parse_request(frame)
+    if parsed != (header, case.build()):
+        raise Disagreement("parse_request: krammar does not read what it wrote")
+    kio, _, _ = _kio("HeartbeatRequest", case.version, body)
+    names = {"parse": kafka_wire.parse_request, "frame": frame}
+    ours = Statement("parse(frame)", names)
+    return [("`parse_request` of a Heartbeat; kio: its body alone", {OURS: ours, KIO: kio.decode})]
 
 
 def memory(contender: Contender) -> int:
