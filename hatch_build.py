@@ -52,7 +52,8 @@ class EngineHook(BuildHookInterface):  # type: ignore[misc,type-arg]
             "krammar.wire._engine",
             sorted(str(path) for path in Path("krammar/wire/engine").glob("*.c")),
             depends=[str(path) for path in Path("krammar/wire/engine").glob("*.h")],
-            extra_compile_args=[] if windows else ["-std=c11", "-fvisibility=hidden"],
+            # Without debug information, which is four times as large as the code.
+            extra_compile_args=[] if windows else ["-std=c11", "-fvisibility=hidden", "-g0"],
         )
         command = build_ext(Distribution({"ext_modules": [extension]}))
         command.build_lib = command.build_temp = str(folder)
