@@ -8,7 +8,7 @@ from statistics import median
 
 from tests.bench.every_message import Ratio
 from tests.bench.page import Target, machine, markdown_table, target_table
-from tests.bench.startup import BEFORE, CODECS_BEFORE, Run
+from tests.bench.startup import BEFORE, Run
 from tests.bench.timing import OURS, Timing
 
 
@@ -250,7 +250,7 @@ class Report:
             ]
         if not rows:
             return []
-        return [*markdown_table(("", "Median", "Before"), rows), "", *CODECS_BEFORE.splitlines()]
+        return markdown_table(("", "Median", "Before"), rows)
 
 
 def _run(run: Run) -> str:

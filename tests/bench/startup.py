@@ -54,18 +54,6 @@ BEFORE = {
     "StreamsGroupDescribeResponse": "5.0 ms",
     "HeartbeatRequest": "4.5 ms",
 }
-# Both codes in turns in one run on 2026-11-23, the fastest of 33 slices; a later run has only the code of its own time.
-CODECS_BEFORE = """\
-Time of a codec divided by what it took before, measured once (2026-11-23, pure Python, both in turns):
-
-| Messages | Versions | Encode: median, 90 % below, most | Decode: median, 90 % below, most |
-| --- | --- | --- | --- |
-| frequent ones | newest | 1.00, 1.02, 1.03 | 1.00, 1.01, 1.02 |
-| frequent ones | first, middle, newest | 1.01, 1.06, 1.31 | 1.00, 1.01, 1.02 |
-| others | newest | 1.15, 1.28, 1.49 | 1.19, 1.35, 1.72 |
-| others | first, middle, newest | 1.17, 1.34, 1.59 | 1.22, 1.37, 1.72 |
-
-Versions that lack fields encode more slowly, because they refuse values that they cannot carry."""
 
 
 @dataclass(frozen=True)
