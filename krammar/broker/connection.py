@@ -30,9 +30,9 @@ from krammar.wire.connection import (
     ServerConnection,
     unsupported_version_response,
 )
-from krammar.wire.elements import MAX_ELEMENTS
 from krammar.wire.errors import UnknownApiKeyError, WireError
 from krammar.wire.framing import FrameError, join_frame
+from krammar.wire.skip import MAX_ELEMENTS
 
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig, Listener

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from krammar.proxy.work import Work
-from krammar.wire.elements import MAX_ELEMENTS, check_elements
 from krammar.wire.framing import PREFIX, body_frame, message_frame
 from krammar.wire.kafka import API_VERSIONS, PRODUCE, has_acks, has_api_versions
 from krammar.wire.negotiation import UNSUPPORTED_VERSION
 from krammar.wire.package import Package
+from krammar.wire.skip import MAX_ELEMENTS, check_elements
 
 
 class Read(NamedTuple):

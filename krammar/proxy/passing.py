@@ -12,8 +12,8 @@ from typing import Any
 
 from krammar.proxy.heads import Data
 from krammar.proxy.work import Refused
-from krammar.wire.elements import ARRAY, COMPACT_TEXT, FIXED, TAGS, TEXT, Step, steps_of
 from krammar.wire.framing import PREFIX
+from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
 from krammar.wire.primitives import LENGTH_SIZES, Malformed, encode_uvarint, uvarint
 
 # The tag of node endpoints in both responses.
@@ -42,8 +42,7 @@ class PassingResponse:
         self.is_last = False
         self._data: Data = b""
         self._position = self._size = 0
-        *fields, _ = steps_of(*body)
-        self._walk = self._over(((FIXED, PREFIX), *steps_of(*headers), *fields), 1)
+        self._walk = self._over_all(*(cls._layout(version) for cls, version in (headers, body)))
 
     def follow(self, data: Data, position: int, size: int) -> int:
         """Follow the bytes from ``position`` to ``size``. Returns the offset of the first byte that is needed next.
@@ -65,39 +64,49 @@ class PassingResponse:
             raise Refused("a response has fields that are longer than the response")
         return self._position
 
-    def _over(self, steps: tuple[Step, ...], number: int) -> _Walk:
-        for _ in range(number):
+    def _over_all(self, header: Layout, body: Layout) -> _Walk:
+        """Follow the frame, without the tagged fields at its end."""
+        self._position += PREFIX
+        yield from self._over(header)
+        yield from self._fields(body)
+
+    def _over(self, layout: Layout) -> _Walk:
+        yield from self._fields(layout)
+        if layout.flexible:
+            for _ in range((yield from self._number(0))):
+                yield from self._number(0)
+                size = yield from self._number(0)
+                self._position += size
+
+    def _fields(self, layout: Layout) -> _Walk:
+        for item in layout.fields:
+            match item.type:
+                case Scalar(width=width):
+                    self._position += width
+                case Text(prefix=prefix):
+                    size = yield from self._length(prefix)
+                    self._position += max(size, 0)
+                case Array(element, prefix):
+                    yield from self._array(element, prefix)
+                case Nested(inner, nullable):
+                    if not nullable or (yield from self._number(1)) == 1:
+                        yield from self._over(inner)
+
+    def _array(self, element: Any, prefix: str) -> _Walk:
+        count = yield from self._length(prefix)
+        if isinstance(element, Scalar):
+            self._position += max(count, 0) * element.width
+            return
+        for _ in range(count):
             if self._position >= self._size:
                 yield
-            for kind, what in steps:
-                if kind == FIXED:
-                    self._position += what
-                elif kind == COMPACT_TEXT:
-                    yield from self._text(0)
-                elif kind == TAGS:
-                    for _ in range((yield from self._number(0))):
-                        yield from self._number(0)
-                        size = yield from self._number(0)
-                        self._position += size
-                elif kind == TEXT:
-                    yield from self._text(what)
-                elif kind == ARRAY:
-                    prefix, _, width, inner = what
-                    compact = prefix == "uvarint"
-                    count = yield from self._number(0 if compact else LENGTH_SIZES[prefix])
-                    count -= compact
-                    if width:
-                        self._position += max(count, 0) * width
-                    else:
-                        yield from self._over(inner, count)
-                else:
-                    nullable, _, inner = what
-                    if not nullable or (yield from self._number(1)) == 1:
-                        yield from self._over(inner, 1)
+            yield from self._over(element.layout)
 
-    def _text(self, width: int) -> _Walk:
-        size = yield from self._number(width)
-        self._position += max(size if width else size - 1, 0)
+    def _length(self, prefix: str) -> Generator[None, None, int]:
+        """Read a length or count, below 0 for null."""
+        if prefix == "uvarint":
+            return (yield from self._number(0)) - 1
+        return (yield from self._number(LENGTH_SIZES[prefix]))
 
     def _number(self, width: int) -> Generator[None, None, int]:
         """Read an integer of ``width`` bytes, or with 0 an unsigned varint."""

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from krammar.tap.frame import Frame, Status
 from krammar.wire.connection import read_response
-from krammar.wire.elements import MAX_ELEMENTS, TooManyElements
 from krammar.wire.errors import (
     DecodeError,
     EncodeError,
@@ -21,6 +20,7 @@ from krammar.wire.framing import LARGEST_FRAME, PREFIX, FrameError, frame_size
 from krammar.wire.kafka import PRODUCE, SASL_HANDSHAKE, has_acks, has_tokens
 from krammar.wire.layout import Node
 from krammar.wire.package import Package
+from krammar.wire.skip import MAX_ELEMENTS, TooManyElements
 from krammar.wire.tracing import trace_frame
 
 # Far more requests than a normal connection has in flight. The oldest ones are dropped first, so that requests

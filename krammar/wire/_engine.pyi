@@ -2,6 +2,7 @@ from collections.abc import Callable
 from types import MemberDescriptorType
 from typing import Any, TypeAlias, TypeVar
 
+Buffer: TypeAlias = bytes | bytearray | memoryview
 _R = TypeVar("_R")
 # Validity, offsets, data, and the number of nulls.
 _Column: TypeAlias = tuple[bytes | None, bytes, bytes, int]
@@ -22,6 +23,13 @@ class Program:
         absent: tuple[tuple[Any, ...], ...],
         /,
     ) -> Program: ...
+    def exceeds(self, data: bytes, position: int, limit: int, /) -> bool | None:
+        """Return whether a struct has more elements than ``limit``; None if the engine declines."""
+
+    def places(
+        self, data: Buffer, begin: int, end: int, marks: tuple[str, ...], /
+    ) -> tuple[int, list[tuple[str, int, int, int]]] | None:
+        """Return the position after a struct and its places; None if the engine declines."""
 
 class Frames:
     def __new__(cls, request: type[Any], response: type[Any], /) -> Frames: ...

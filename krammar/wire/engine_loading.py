@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PURE = "KRAMMAR_PURE_PYTHON"
 # What this code expects of the engine: the form of programs, and the arguments of functions. `engine.h` has the same
 # number.
-FORMAT = 1
+FORMAT = 2
 
 
 def _load() -> tuple[ModuleType | None, str]:

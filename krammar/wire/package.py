@@ -266,7 +266,7 @@ class Package:
             self._learn(True, key, version, type(header), _pick(headers, version), cls)
         # Other elements have at least one byte, so a short body cannot exceed the limit.
         if max_elements is not None and len(data) - pos + MAX_ZERO_WIDTH > max_elements:
-            from krammar.wire.elements import check_elements
+            from krammar.wire.skip import check_elements
 
             try:
                 check_elements(cls, version, data, pos, max_elements)

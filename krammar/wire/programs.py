@@ -13,9 +13,9 @@ A program is made of the layout of the class on first use. Its vocabulary is tha
 ``("sized", length, minus)``                            bytes; the number in the slot ``length`` minus ``minus`` is their size
 ======================================================  ==================================================================
 
-A field is ``(slot, type, default, tag, ignorable, counted, plus)``. The default is a value, ``()`` for a new list, or the
+A field is ``(slot, type, default, tag, ignorable, counted, plus, entity)``. The default is a value, ``()`` for a new list, or the
 program of a struct whose fields have their defaults. A length field has the slot of the bytes that it counts, and what is
-added to their size.
+added to their size. The entity is empty if the definition names none.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ class _Slots:
             item.ignorable,
             counted,
             item.plus,
+            item.entity,
         )
 
     def _default(self, item: Field) -> Any:

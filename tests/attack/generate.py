@@ -16,7 +16,7 @@ import kafka_wire
 
 from krammar.broker.apis import RANGES
 from krammar.broker.connection import MAX_PLAIN_FRAME
-from krammar.wire.elements import MAX_ELEMENTS
+from krammar.wire.skip import MAX_ELEMENTS
 from krammar.wire.reflection import FieldInfo, fields
 
 # A little less than the limit, which counts tagged fields too.

@@ -13,10 +13,10 @@ from krammar.wire.connection import (
     RequestReceived,
     ServerConnection,
 )
-from krammar.wire.elements import TooManyElements, _walk, steps_of
 from krammar.wire.errors import DecodeError, EncodeError
 from krammar.wire.limits import MAX_ZERO_WIDTH
 from krammar.wire.message import Struct
+from krammar.wire.skip import TooManyElements, check_elements, check_empty
 from tests.compiler.conftest import Build
 
 # What precedes an array, because the counter must step over it.
@@ -128,8 +128,11 @@ def test_all_readers_and_writers_agree_on_elements_without_bytes(package: Any) -
         assert data == layout.write(at_limit)
         assert cls.decode(data, 1) == at_limit
         assert layout.write(layout.read(data)) == data
-        assert _walk(steps_of(cls, 1), data, 0, 1, 9999)[0] == len(data)
-        assert _walk(steps_of(cls, 1, True), data, 0, 1, MAX_ZERO_WIDTH) == (len(data), 0)
+        number = elements(at_limit)
+        check_elements(cls, 1, data, 0, number)
+        with pytest.raises(TooManyElements):
+            check_elements(cls, 1, data, 0, number - 1)
+        check_empty(cls, 1, data, 0)
         too_many = message(package, info.key, 5, MAX_ZERO_WIDTH // 4)
         for encode in (too_many.encode, lambda _, layout=layout, x=too_many: layout.write(x)):
             with pytest.raises(

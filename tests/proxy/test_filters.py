@@ -26,7 +26,7 @@ from kafka_wire import (
 
 from krammar.proxy import Close, Connection, Exchange, Filter, Proxy, on
 from krammar.wire.connection import ResponseReceived
-from krammar.wire.elements import MAX_ELEMENTS
+from krammar.wire.skip import MAX_ELEMENTS
 from tests.proxy.support import Client, Nothing, address, answering, asking, names, refusing, run
 from tests.support.frames import framed, read_frame
 from tests.support.waiting import PATIENCE

@@ -26,7 +26,7 @@ from kafka_wire import (
 from krammar.tap import inspector as module
 from krammar.tap.frame import Frame, Status
 from krammar.tap.inspector import Inspector
-from krammar.wire.elements import MAX_ELEMENTS
+from krammar.wire.skip import MAX_ELEMENTS
 from tests.tap.support import inspector
 
 

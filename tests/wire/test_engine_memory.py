@@ -17,12 +17,14 @@ import kafka_wire
 import pytest
 
 from krammar.wire.errors import WireError
+from krammar.wire.skip import TAGGED, check_elements, places_in
 from tests.support.waiting import PATIENCE
 from tests.wire.both import needs_engine
 
 pytestmark = needs_engine
 
 ROOT = Path(__file__).parents[2]
+MARKS = ("topicName", "brokerId", "transactionalId", TAGGED)
 TEXT, ID, UNKNOWN = "topic-é", UUID(int=5), {99: b"unknown"}
 
 
@@ -50,13 +52,19 @@ def calls() -> list[Callable[[], Any]]:
         cls, data = type(value), value.encode(version)
         found += [
             partial(value.encode, version),
-            lambda value=value, version=version: value.encode_into(bytearray(b"x"), version),
+            partial(_encode_into, value, version),
             partial(cls.decode, data, version),
             partial(cls.decode, data, version, copy=False),
             partial(cls.decode_from, b"\0" + data, 1, version),
             partial(cls._decode_quietly, data + b"\0", 0, version),
+            partial(places_in, cls, version, data, 0, len(data), MARKS),
+            partial(check_elements, cls, version, data, 0, 1 << 20),
         ]
     return found
+
+
+def _encode_into(value: Any, version: int) -> None:
+    value.encode_into(bytearray(b"x"), version)
 
 
 def damaged() -> list[Callable[[], Any]]:
@@ -65,6 +73,7 @@ def damaged() -> list[Callable[[], Any]]:
         cls, data = type(value), value.encode(version)
         for end in range(0, len(data), len(data) // 20 + 1):
             found.append(partial(cls._decode_quietly, data[:end], 0, version))
+            found.append(partial(places_in, cls, version, data[:end], 0, end, MARKS))
         setattr(value, cls._fields[-1], "wrong")
         found.append(partial(value.encode, version))
     return found

@@ -60,9 +60,15 @@ def program(
 
 
 def field(
-    type_: Any, default: Any = None, *, tag: int = 0, counted: Any = None, slot: Any = Point.x
+    type_: Any,
+    default: Any = None,
+    *,
+    tag: int = 0,
+    counted: Any = None,
+    slot: Any = Point.x,
+    entity: Any = "",
 ) -> Any:
-    return (slot, type_, default, tag, False, counted, 0)
+    return (slot, type_, default, tag, False, counted, 0, entity)
 
 
 def nested(depth: int, kind: str) -> Any:
@@ -119,6 +125,7 @@ BROKEN = {
     "length that is no integer": lambda: program((field("float64", counted=Point.y),)),
     "counted": lambda: program((field("int32", counted=vars(Other)["x"]),)),
     "default": lambda: program((field("int8", (1,)),)),
+    "entity": lambda: program((field("int8", entity=None),)),
     "tags out of order": lambda: program((), (field("int8", tag=2), field("int8", tag=1))),
     "tag twice": lambda: program((), (field("int8", tag=2), field("int8", tag=2))),
     "tags without being flexible": lambda: program((), (field("int8"),), flexible=False),
@@ -216,7 +223,9 @@ class Programs:
         default = rng.choice((None, 0, 1.5, "", b"", (), False, UUID(int=0), *self.made[-1:]))
         counted = Point.y if rng.random() < 0.1 else None
         slot = rng.choice((Point.x, Point.y, Point.y))
-        found = (slot, self.type(), default, tag, flag(rng), counted, rng.choice((0, 1, 1 << 62)))
+        entity = rng.choice(("", "topicName"))
+        plus = rng.choice((0, 1, 1 << 62))
+        found = (slot, self.type(), default, tag, flag(rng), counted, plus, entity)
         return maybe(tuple(map(maybe, found)))
 
     def program(self) -> Any:
@@ -256,7 +265,7 @@ def point(rng: Random, depth: int = 0) -> Any:
 def test_random_programs_crash_nothing(number: int) -> None:
     rng = Random(number)
     programs = Programs(rng)
-    built = refused = decoded = encoded = 0
+    built = refused = decoded = encoded = walked = 0
     for _ in range(number):
         if len(programs.made) > 30:
             programs = Programs(rng)
@@ -268,6 +277,8 @@ def test_random_programs_crash_nothing(number: int) -> None:
         built += 1
         for _ in range(5):
             data = rng.choice((rng.randbytes, bytes))(rng.choice((0, 1, 3, 9, 40)))
+            walked += made.places(data, 0, len(data), ("topicName",)) is not None
+            made.exceeds(data, 0, 1)
             with contextlib.suppress(Declined):
                 found = decode(made, data)
                 decoded += 1
@@ -275,4 +286,4 @@ def test_random_programs_crash_nothing(number: int) -> None:
             with contextlib.suppress(Declined):
                 encode(made, point(rng))
                 encoded += 1
-    assert min(built, refused, decoded, encoded) > number / 20, (built, refused, decoded, encoded)
+    assert min(built, refused, decoded, encoded, walked) > number / 20

@@ -327,7 +327,7 @@ _RUNTIME = {
         "write_string",
         "write_unknown_tags",
     ),
-    "elements": _as_they_are("check_empty"),
+    "skip": _as_they_are("check_empty"),
     "versioned": {"VersionedCodec": "VersionedCodec", "decode_inside": "read_inside"},
 }
 # What modules import, of the runtime and of Python, with a name that could be that of a class.

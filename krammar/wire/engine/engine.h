@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 /* The form of programs, and of the arguments of functions. krammar/wire/engine_loading.py expects it. */
-#define FORMAT 1
+#define FORMAT 2
 /* Arrays and structs inside of one another. Definitions with more are left to pure Python. */
 #define MAX_DEPTH 64
 /* Elements without bytes in one message, as krammar/wire/limits.py says. */
@@ -58,6 +58,7 @@ typedef struct {
     Program *program; /* for D_STRUCT: its class and the defaults of its fields */
     uint32_t tag;
     bool ignorable;
+    PyObject *entity; /* what its value names, or NULL */
 } Field;
 
 struct Program {
@@ -73,6 +74,12 @@ struct Program {
 };
 
 extern PyTypeObject Program_Type, Frames_Type;
+
+/* The methods of programs, which walk over bytes. */
+extern PyMethodDef walk_methods[];
+
+/* Prepare the methods of programs. Returns 0, or -1 with an exception. */
+int prepare_walks(void);
 
 /* The class uuid.UUID, the slots of its objects, and the objects of one number and of unknown safety. */
 extern PyTypeObject *uuid_type;

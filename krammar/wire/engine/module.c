@@ -274,7 +274,7 @@ static struct PyModuleDef definition = {
 };
 
 PyMODINIT_FUNC PyInit__engine(void) {
-    if (PyType_Ready(&Program_Type) < 0 || PyType_Ready(&Frames_Type) < 0 || find_uuid() < 0 ||
+    if (PyType_Ready(&Program_Type) < 0 || PyType_Ready(&Frames_Type) < 0 || prepare_walks() < 0 || find_uuid() < 0 ||
         make_small_ints() < 0)
         return NULL;
     struct {

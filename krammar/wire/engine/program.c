@@ -171,16 +171,22 @@ static int read_type(PyObject *given, PyTypeObject *cls, Type *type, int *depth)
     return -1;
 }
 
-/* (descriptor, type, default, tag, ignorable, counted, plus). The default is a value, () for a list, or a program. */
+/* (descriptor, type, default, tag, ignorable, counted, plus, entity). The default is a value, () for a list, or a
+   program. */
 static int read_field(PyObject *given, PyTypeObject *cls, Field *field, int *depth) {
-    PyObject *descriptor, *type, *value, *counted;
+    PyObject *descriptor, *type, *value, *counted, *entity;
     int ignorable;
     unsigned int tag;
     long long plus;
     if (!PyTuple_CheckExact(given))
         return wrong("a field is not a tuple");
-    if (!PyArg_ParseTuple(given, "OOOIpOL", &descriptor, &type, &value, &tag, &ignorable, &counted, &plus))
+    if (!PyArg_ParseTuple(given, "OOOIpOLU", &descriptor, &type, &value, &tag, &ignorable, &counted, &plus,
+                          &entity))
         return -1;
+    if (PyUnicode_GET_LENGTH(entity)) {
+        field->entity = Py_NewRef(entity);
+        PyUnicode_InternInPlace(&field->entity);
+    }
     field->slot = slot_of(descriptor, cls);
     if (field->slot == 0 || read_type(type, cls, &field->type, depth) < 0)
         return -1;
@@ -223,6 +229,7 @@ static int Program_clear(Program *self) {
         clear_type(&field->type);
         Py_CLEAR(field->value);
         Py_CLEAR(field->program);
+        Py_CLEAR(field->entity);
     }
     Py_CLEAR(self->cls);
     return 0;
@@ -252,6 +259,7 @@ static int Program_traverse(Program *self, visitproc visit, void *arg) {
             return stop;
         Py_VISIT(field->value);
         Py_VISIT(field->program);
+        Py_VISIT(field->entity);
     }
     return 0;
 }
@@ -347,4 +355,5 @@ PyTypeObject Program_Type = {
     .tp_dealloc = (destructor)Program_dealloc,
     .tp_traverse = (traverseproc)Program_traverse,
     .tp_clear = (inquiry)Program_clear,
+    .tp_methods = walk_methods,
 };

@@ -48,4 +48,47 @@ static inline bool read_varint(Reader *reader, int bits, uint64_t *value) {
 
 static inline int64_t unzigzag(uint64_t value) { return (int64_t)(value >> 1) ^ -(int64_t)(value & 1); }
 
+/* Read a length or count; -1 is null, whatever its form. Returns false for bytes that have none. */
+static inline bool read_length(Reader *reader, Prefix prefix, int64_t *length) {
+    uint64_t value;
+    switch (prefix) {
+    case P_INT16:
+        if (left(reader) < 2)
+            return false;
+        *length = (int16_t)get16(reader->next);
+        reader->next += 2;
+        return true;
+    case P_INT32:
+        if (left(reader) < 4)
+            return false;
+        *length = (int32_t)get32(reader->next);
+        reader->next += 4;
+        return true;
+    case P_COMPACT:
+        if (!read_varint(reader, 32, &value))
+            return false;
+        *length = (int64_t)value - 1;
+        return true;
+    case P_VARINT:
+        if (!read_varint(reader, 32, &value))
+            return false;
+        *length = unzigzag(value);
+        return true;
+    case P_UNSIGNED:
+        if (!read_varint(reader, 32, &value))
+            return false;
+        *length = (int64_t)value;
+        return true;
+    }
+    return false;
+}
+
+/* Read the byte before a nullable struct: 1 if the struct follows, 0 if it is null, -1 for other bytes. */
+static inline int read_presence(const Type *type, Reader *reader) {
+    if (reader->next == reader->end)
+        return -1;
+    uint8_t found = *reader->next++;
+    return found == 1 ? 1 : found == type->null ? 0 : -1;
+}
+
 #endif
