@@ -25,6 +25,8 @@ from krammar.compiler.layout_table import layout_table
 _MAX_KEY = 0x7FFF
 # Types that Kafka's schemas do not have.
 _UNKNOWN = frozenset({"uint8", "uint64", "float32"})
+# Kafka's generator refuses schemas with others.
+_ENTITIES = frozenset({"transactionalId", "producerId", "groupId", "topicName", "brokerId"})
 
 
 class _Unsupported(Exception):
@@ -302,7 +304,7 @@ def _field(
         raise _Unsupported(f"{item.name} is {what} that is `not flexible`")
     if item.ignorable:
         result["ignorable"] = True
-    if item.entity:
+    if item.entity in _ENTITIES:
         result["entityType"] = item.entity
     if item.doc:
         result["about"] = " ".join(item.doc.split())

@@ -1,7 +1,7 @@
 """What the definitions say about the fields of generated classes, and walkers to the values of an entity.
 
-An *entity* is the kind of thing that a value names, in the words of Kafka's schemas (``entityType``): ``topicName``, ``groupId``,
-``transactionalId``, ``producerId`` or ``brokerId``.
+An *entity* is the kind of thing that a value names, in the words of Kafka's schemas (``entityType``), such as ``topicName``, or
+in words of the definitions.
 """
 
 from __future__ import annotations

@@ -221,6 +221,13 @@ def test_tagged_fields_that_kafka_does_not_have(tmp_path: Path, field: str, reas
     assert exported(text, tmp_path) == ({}, [f"S: {reason}"])
 
 
+def test_only_entities_of_kafka_are_in_schemas(tmp_path: Path) -> None:
+    text = "S => not top level, max version 0\n  A: string // entity topicName\n  B: uuid // entity topicId\n"
+    files, warnings = exported(text, tmp_path)
+    found = [field.get("entityType") for field in read(files["S.json"])["fields"]]
+    assert (found, warnings) == (["topicName", None], [])
+
+
 def test_reserved_tags_are_not_in_schemas(tmp_path: Path) -> None:
     text = (
         "S => not top level, max version 0, flexible v0+\n  A: int8 // tag 0\n  reserved tag 1, 2\n"

@@ -145,7 +145,7 @@ def check_nullable(
 def check_entity(node: FieldNode, type_: ir.Type, report: Reporter) -> None:
     type_ = ir.innermost_type(type_)
     named = isinstance(type_, ir.Varint) or (isinstance(type_, ir.Text) and type_.kind == "string")
-    if named or (isinstance(type_, ir.Primitive) and type_.is_integer):
+    if named or (isinstance(type_, ir.Primitive) and (type_.is_integer or type_.name == "uuid")):
         return
     for kind, word in node.annotations:
         if kind == "entity":
@@ -153,5 +153,5 @@ def check_entity(node: FieldNode, type_: ir.Type, report: Reporter) -> None:
                 "E404",
                 f'"{node.name.text}" cannot have an entity, because it is {describe(type_)}',
                 word,
-                "only strings, integers and arrays of them name something",
+                "only strings, integers, uuids and arrays of them name something",
             )
