@@ -40,6 +40,9 @@ TAGGED = "tagged field"
 # tag and size are before that of tagged fields. The content of null is at -1.
 Place = tuple[str, int, int, int]
 
+Found = tuple[int, list[Place]] | None
+Walker = Callable[[bytes | bytearray | memoryview, int, int], Found]
+
 _Step = Callable[["_Walk", int], int]
 _ENDLESS = sys.maxsize
 
@@ -95,47 +98,34 @@ def check_empty(message: Any, version: int, data: bytes, pos: int) -> None:
     _struct_of(message, version, ())(_Walk(data, _ENDLESS, None), pos)
 
 
-def places_in(
-    message: Any,
-    version: int,
-    data: bytes | bytearray | memoryview,
-    begin: int,
-    end: int,
-    marks: tuple[str, ...],
-) -> tuple[int, list[Place]] | None:
-    """Return the position after a message, and where its marked fields are, in the order of the bytes.
+def walk_of(message: Any, version: int, marks: tuple[str, ...]) -> Walker:
+    """Return a function that finds the marked fields of a message.
 
-    Texts are not checked to be UTF-8. Null has to be written as encoding writes it, so that the bytes between places are
-    what decoding and encoding would give.
+    ``walk(data, begin, end)`` returns the position after the message at ``begin``, and the places in the order of the bytes.
+    The message ends at ``end`` at most. It returns None if the bytes are not those of such a message. Texts are not checked
+    to be UTF-8. Null has to be written as encoding writes it, so that the bytes between places are what decoding and
+    encoding would give.
 
     Args:
         message: the class.
-        begin, end: where the message begins, and where its bytes end at most, in ``data``.
         marks: the entities of fields, and ``TAGGED``. Each element of an array of such values has a place.
-
-    Returns:
-        None if the bytes are not those of such a message.
 
     Raises:
         UnsupportedVersionError: the class does not have this version.
     """
+    marks = tuple(map(sys.intern, marks))  # the engine compares them quicker
     program = _program(message, version)
-    if program is not None:
-        found: tuple[int, list[Place]] | None = program.places(data, begin, end, marks)
-        if found is not None:
-            return found
-    return _places_in(message, version, data, begin, end, marks)
-
-
-def _places_in(
-    message: Any,
-    version: int,
-    data: bytes | bytearray | memoryview,
-    begin: int,
-    end: int,
-    marks: tuple[str, ...],
-) -> tuple[int, list[Place]] | None:
+    places = None if program is None else program.places
     step = _struct_of(message, version, marks)
+
+    def walk(data: bytes | bytearray | memoryview, begin: int, end: int) -> Found:
+        found: Found = None if places is None else places(data, begin, end, marks)
+        return _places_in(step, data, begin, end) if found is None else found
+
+    return walk
+
+
+def _places_in(step: _Step, data: bytes | bytearray | memoryview, begin: int, end: int) -> Found:
     found: list[Place] = []
     try:
         return step(_Walk(bytes(memoryview(data)[:end]), _ENDLESS, found), begin), found

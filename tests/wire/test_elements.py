@@ -20,7 +20,7 @@ from kafka_wire import (
 from krammar.broker.apis import RANGES
 from krammar.wire.connection import ClientConnection, InvalidRequest, ServerConnection
 from krammar.wire.errors import DecodeError
-from krammar.wire.skip import TooManyElements, places_in
+from krammar.wire.skip import TooManyElements, walk_of
 from tests.broker.bad_frames import sensible_frames
 
 
@@ -96,7 +96,7 @@ def test_requests_of_every_api_and_version_are_walked_to_their_end() -> None:
         cls = kafka_wire.request_class(key)
         header_version = kafka_wire.header_versions(key, version).request
         _, pos = kafka_wire.RequestHeader.decode_from(data, 0, header_version)
-        assert places_in(cls, version, data, pos, len(data), ()) == (len(data), []), cls
+        assert walk_of(cls, version, ())(data, pos, len(data)) == (len(data), []), cls
         seen += 1
     assert seen == sum(high - low + 1 for low, high in RANGES.values())
 

@@ -17,7 +17,7 @@ import kafka_wire
 import pytest
 
 from krammar.wire.errors import WireError
-from krammar.wire.skip import TAGGED, check_elements, places_in
+from krammar.wire.skip import TAGGED, check_elements, walk_of
 from tests.support.waiting import PATIENCE
 from tests.wire.both import needs_engine
 
@@ -57,7 +57,7 @@ def calls() -> list[Callable[[], Any]]:
             partial(cls.decode, data, version, copy=False),
             partial(cls.decode_from, b"\0" + data, 1, version),
             partial(cls._decode_quietly, data + b"\0", 0, version),
-            partial(places_in, cls, version, data, 0, len(data), MARKS),
+            partial(walk_of(cls, version, MARKS), data, 0, len(data)),
             partial(check_elements, cls, version, data, 0, 1 << 20),
         ]
     return found
@@ -73,7 +73,7 @@ def damaged() -> list[Callable[[], Any]]:
         cls, data = type(value), value.encode(version)
         for end in range(0, len(data), len(data) // 20 + 1):
             found.append(partial(cls._decode_quietly, data[:end], 0, version))
-            found.append(partial(places_in, cls, version, data[:end], 0, end, MARKS))
+            found.append(partial(walk_of(cls, version, MARKS), data[:end], 0, end))
         setattr(value, cls._fields[-1], "wrong")
         found.append(partial(value.encode, version))
     return found

@@ -12,7 +12,7 @@ import pytest
 from krammar.wire import skip
 from krammar.wire.errors import UnsupportedVersionError
 from krammar.wire.reflection import walker
-from krammar.wire.skip import TAGGED, places_in
+from krammar.wire.skip import TAGGED, walk_of
 from tests.generated.catalogue import Message
 from tests.generated.mutations import mutations
 from tests.generated.parameters import every_codec
@@ -35,7 +35,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def names(message: Message, version: int, data: bytes) -> list[str]:
     """The strings at the places of names."""
-    found = places_in(message.cls, version, data, 0, len(data), NAMES)
+    found = walk_of(message.cls, version, NAMES)(data, 0, len(data))
     assert found is not None
     return [data[content:end].decode() for _, _, content, end in found[1] if content >= 0]
 
@@ -44,12 +44,13 @@ def check(message: Message, number: int) -> None:
     for version in message.versions:
         program = message.cls._load_program(version)
         assert program is not None
+        step = skip._struct_of(message.cls, version, MARKS)
         valid = encoded(message, version)
         seeds = [data for data in valid if len(data) < SEED_LIMIT]
         damaged = mutations(seeds, Random(f"skip {message} {version}"), number)
         for data in [*valid, *damaged]:
             ours = program.places(data, 0, len(data), MARKS)
-            theirs = skip._places_in(message.cls, version, data, 0, len(data), MARKS)
+            theirs = skip._places_in(step, data, 0, len(data))
             assert ours == theirs or (ours is None and "Open" in message.cls.__name__), data
             counted = [program.exceeds(data, 0, limit) for limit in LIMITS]
             expected = [skip._exceeds(message.cls, version, data, 0, limit) for limit in LIMITS]
@@ -101,7 +102,7 @@ def test_null_and_tagged_fields_have_places() -> None:
     request = kafka_wire.MetadataRequest(topics=[kafka_wire.MetadataRequest.Topic(name=None)])
     request.unknown_tags[300] = b"abc"
     data = request.encode(12)
-    found = places_in(kafka_wire.MetadataRequest, 12, data, 0, len(data), ("topicName", TAGGED))
+    found = walk_of(kafka_wire.MetadataRequest, 12, ("topicName", TAGGED))(data, 0, len(data))
     # A count of 1 topic, the id, null, no tags; two booleans, a tag of two bytes.
     assert found == (len(data), [("topicName", 17, -1, 18), (TAGGED, 22, 25, 28)])
     assert data[25:28] == b"abc"
@@ -113,13 +114,13 @@ def test_null_that_is_not_written_as_usual_has_no_place() -> None:
     at = usual.index(b"\xff\xff")
     odd = usual[:at] + b"\xff\xfe" + usual[at + 2 :]
     assert cls.decode(odd, 5) == cls.decode(usual, 5)
-    assert places_in(cls, 5, usual, 0, len(usual), ()) is not None
-    assert places_in(cls, 5, odd, 0, len(odd), ()) is None
+    assert walk_of(cls, 5, ())(usual, 0, len(usual)) is not None
+    assert walk_of(cls, 5, ())(odd, 0, len(odd)) is None
 
 
 def test_unknown_versions_are_refused() -> None:
     for call in (
-        partial(places_in, kafka_wire.FetchRequest, 99, b"", 0, 0, ()),
+        partial(walk_of, kafka_wire.FetchRequest, 99, ()),
         partial(skip.check_elements, kafka_wire.FetchRequest, 99, b"", 0, 1),
     ):
         with pytest.raises(UnsupportedVersionError):

@@ -16,14 +16,11 @@ from krammar.wire.reflection import fields
 
 # What a prefix is added to.
 ENTITIES = ("topicName", "groupId", "transactionalId")
-# The definitions mark no topic ids; all of them have this name.
-TOPIC_ID = "topic_id"
+TOPIC_ID = "topicId"
 # Texts in which brokers name topics, groups or transactional ids.
-TEXTS = frozenset(
-    ("error_message", "batch_index_error_message", "acknowledge_error_message", "status_detail")
-)
+ERROR_MESSAGE = "errorMessage"
 # RE2 expressions that the broker matches with whole names.
-PATTERNS = frozenset(("subscribed_topic_regex", "source_topic_regex", "transactional_id_pattern"))
+PATTERN = "namePattern"
 _NO_ID = UUID(int=0)
 # Ids of topics that a tenant must not use, which are remembered.
 STAND_INS = 10_000
@@ -76,12 +73,12 @@ def plan_of(cls: Any, version: int) -> NamePlan:
                     found["structs"].append((item.name, inner, version in item.nullable_versions))
         elif item.entity in ENTITIES:
             found["lists" if is_array else "names"].append(item.name)
-        elif item.name in PATTERNS:
+        elif item.entity == PATTERN:
             found["pattern_lists" if is_array else "patterns"].append(item.name)
-        elif item.name in TEXTS:
+        elif item.entity == ERROR_MESSAGE:
             found["texts"].append(item.name)
     infos = {item.name: item for item in fields(cls) if version in item.versions}
-    has_id = TOPIC_ID in infos
+    has_id = any(item.entity == TOPIC_ID for item in infos.values())
     named = next((name for name in found["names"] if infos[name].entity == "topicName"), "")
     inner_plans = [inner for _, inner, *_ in (*found["structs"], *found["arrays"])]
     lists: dict[str, Any] = {name: tuple(value) for name, value in found.items()}

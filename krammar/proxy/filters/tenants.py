@@ -23,7 +23,7 @@ from krammar.proxy.filters.tenant_fields import (
     restore,
     with_ids,
 )
-from krammar.proxy.filters.tenant_frames import patch_of
+from krammar.proxy.filters.tenant_frames import BROKER_ID, patch_of
 from krammar.proxy.filters.tenant_names import Tenant
 from krammar.proxy.filters.tenant_tags import untag_of
 from krammar.proxy.filters.topics import ask_names
@@ -255,7 +255,7 @@ class Tenants(SeesLogins):
 
     def _allows(self, tenant: Tenant, connection: Connection, number: str, value: int) -> bool:
         """Return whether a number in a request can be passed on."""
-        if number == "replica_id":
+        if number == BROKER_ID:
             return value == -1
         return not value or (self._memory.sessions.get((connection.upstream, value)) == tenant.name)
 

@@ -1,8 +1,13 @@
-/* Walking over bytes without making objects: the places of marked fields, and the number of elements. */
+/* Walking over bytes without making objects: the places of marked fields, the number of elements, and other bytes at
+   places. */
 #include "reader.h"
+
+#include <string.h>
 
 /* Length fields in one struct. Structs with more are left to pure Python. */
 #define MAX_COUNTED 4
+/* Copying so many bytes takes no longer than making a view of them. */
+#define SMALL_FRAME 4096
 
 typedef struct {
     Reader reader;
@@ -21,11 +26,6 @@ typedef struct {
 
 /* The mark of tagged fields, as krammar/wire/skip.py says. */
 static PyObject *tagged_field;
-
-int prepare_walks(void) {
-    tagged_field = PyUnicode_InternFromString("tagged field");
-    return tagged_field == NULL ? -1 : 0;
-}
 
 /* All of these return false, with an exception or without one, if the walk cannot go on. */
 static bool walk_fields(Walk *walk, const Program *program);
@@ -65,17 +65,20 @@ static bool add_place(Walk *walk, PyObject *mark, const uint8_t *begin, const ui
     return !failed;
 }
 
-/* The mark of an entity: the entity, or NULL. Entities of programs are interned, and nearly always those of marks too. */
-static PyObject *mark_of(const Walk *walk, PyObject *entity) {
-    if (entity == NULL || walk->marks == NULL)
-        return NULL;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(walk->marks); i++)
-        if (PyTuple_GET_ITEM(walk->marks, i) == entity)
-            return entity;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(walk->marks); i++)
-        if (PyUnicode_Compare(PyTuple_GET_ITEM(walk->marks, i), entity) == 0)
-            return entity;
-    return NULL;
+/* Whether a tuple of strings has one. Nearly always they are interned, and so the same objects. */
+static bool has(PyObject *marks, PyObject *name) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(marks); i++)
+        if (PyTuple_GET_ITEM(marks, i) == name)
+            return true;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(marks); i++)
+        if (PyUnicode_Compare(PyTuple_GET_ITEM(marks, i), name) == 0)
+            return true;
+    return false;
+}
+
+/* The mark of an entity: the entity, or NULL. */
+static inline PyObject *mark_of(const Walk *walk, PyObject *entity) {
+    return entity != NULL && walk->marks != NULL && has(walk->marks, entity) ? entity : NULL;
 }
 
 /* Read a length or count that is allowed. Encoding writes null as -1, so other bytes for it have no place that can be
@@ -300,17 +303,12 @@ static PyObject *exceeds(Program *self, PyObject *const *args, Py_ssize_t count)
     Py_RETURN_NONE;
 }
 
-static bool read_marks(PyObject *marks, Walk *walk) {
+static bool are_strings(PyObject *marks) {
     if (!PyTuple_CheckExact(marks))
         return false;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(marks); i++) {
-        PyObject *mark = PyTuple_GET_ITEM(marks, i);
-        if (!PyUnicode_Check(mark))
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(marks); i++)
+        if (!PyUnicode_Check(PyTuple_GET_ITEM(marks, i)))
             return false;
-        if (PyUnicode_Compare(mark, tagged_field) == 0)
-            walk->tagged = true;
-    }
-    walk->marks = marks;
     return true;
 }
 
@@ -319,8 +317,10 @@ static PyObject *places(Program *self, PyObject *const *args, Py_ssize_t count) 
     Py_ssize_t begin, end;
     Walk walk = {.left = INT64_MAX};
     Py_buffer buffer;
-    if (count != 4 || !read_marks(args[3], &walk))
+    if (count != 4 || !are_strings(args[3]))
         return wrong_call("places");
+    walk.marks = args[3];
+    walk.tagged = has(args[3], tagged_field);
     if (PyObject_GetBuffer(args[0], &buffer, PyBUF_SIMPLE) < 0)
         return NULL;
     PyObject *found = NULL;
@@ -348,3 +348,152 @@ PyMethodDef walk_methods[] = {
                "marked fields; None if the engine declines.")},
     {NULL, NULL, 0, NULL},
 };
+
+/* The arguments of splice. */
+typedef struct {
+    const uint8_t *data;
+    Py_ssize_t begin, end;
+    PyObject *places, *names;
+    const char *prefix;
+    Py_ssize_t size; /* of the prefix */
+    bool adds, compact;
+} Splice;
+
+/* The bytes of a length before a text. Returns how many, or 0 if it is too large. */
+static Py_ssize_t put_length(uint8_t *out, Py_ssize_t length, bool compact) {
+    if (!compact) {
+        out[0] = (uint8_t)(length >> 8);
+        out[1] = (uint8_t)length;
+        return length > INT16_MAX ? 0 : 2;
+    }
+    if (length >= UINT32_MAX)
+        return 0;
+    Py_ssize_t count = 0;
+    uint32_t value = (uint32_t)length + 1;
+    for (; value > 127; value >>= 7)
+        out[count++] = (uint8_t)(value | 128);
+    out[count++] = (uint8_t)value;
+    return count;
+}
+
+/* Read a place that begins after the one before. Returns whether it is a name that is not null; -1 for no place. */
+static int read_place(const Splice *self, PyObject *place, Py_ssize_t after, Py_ssize_t *begin, Py_ssize_t *content,
+                      Py_ssize_t *end) {
+    if (!PyTuple_CheckExact(place) || PyTuple_GET_SIZE(place) != 4 || !PyUnicode_Check(PyTuple_GET_ITEM(place, 0)))
+        return -1;
+    if (!has(self->names, PyTuple_GET_ITEM(place, 0)))
+        return 0;
+    for (int i = 1; i < 4; i++)
+        if (!PyLong_CheckExact(PyTuple_GET_ITEM(place, i)))
+            return -1;
+    *begin = PyLong_AsSsize_t(PyTuple_GET_ITEM(place, 1));
+    *content = PyLong_AsSsize_t(PyTuple_GET_ITEM(place, 2));
+    *end = PyLong_AsSsize_t(PyTuple_GET_ITEM(place, 3));
+    if (PyErr_Occurred())
+        return -1;
+    if (*content == -1)
+        return 0;
+    return after <= *begin && *begin <= *content && *content <= *end && *end <= self->end ? 1 : -1;
+}
+
+/* Write the bytes of the frame up to its last name. Returns how many, -1 if the frame has a name without the prefix or
+   one that is too long, or -2 for no places; `rest` is where the other bytes begin. */
+static Py_ssize_t put_names(const Splice *self, uint8_t *out, Py_ssize_t *rest) {
+    uint8_t *next = out + 4; /* the length of the frame */
+    Py_ssize_t start = self->begin + 4, after = start, begin, content, end;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(self->places); i++) {
+        int is_name = read_place(self, PyList_GET_ITEM(self->places, i), after, &begin, &content, &end);
+        if (is_name < 0)
+            return -2;
+        if (!is_name)
+            continue;
+        Py_ssize_t length = end - content + (self->adds ? self->size : -self->size);
+        if (length < 0 || (!self->adds && memcmp(self->data + content, self->prefix, (size_t)self->size)))
+            return -1;
+        memcpy(next, self->data + start, (size_t)(begin - start));
+        next += begin - start;
+        Py_ssize_t written = put_length(next, length, self->compact);
+        if (written == 0)
+            return -1;
+        next += written;
+        if (self->adds) {
+            memcpy(next, self->prefix, (size_t)self->size);
+            next += self->size;
+        }
+        start = self->adds ? content : content + self->size;
+        after = end;
+    }
+    *rest = start;
+    return next - out;
+}
+
+/* The pieces of a frame with other names. A long rest is a view of the data, because copying it takes longer. */
+static PyObject *make_pieces(const Splice *self, PyObject *data) {
+    Py_ssize_t most = self->end - self->begin + PyList_GET_SIZE(self->places) * (self->size + 5), rest;
+    uint8_t few[SMALL_FRAME], *out = most <= SMALL_FRAME ? few : PyMem_Malloc((size_t)most);
+    if (out == NULL)
+        return PyErr_NoMemory();
+    Py_ssize_t written = put_names(self, out, &rest);
+    PyObject *pieces = NULL, *view = NULL;
+    if (written == -1)
+        pieces = Py_NewRef(Py_None);
+    if (written < 0)
+        goto done;
+    Py_ssize_t left = self->end - rest, size = written + left - 4;
+    bool copies = left <= SMALL_FRAME;
+    if (copies) {
+        memcpy(out + written, self->data + rest, (size_t)left);
+        written += left;
+    }
+    for (int i = 0; i < 4; i++)
+        out[i] = (uint8_t)(size >> (24 - 8 * i));
+    PyObject *head = PyBytes_FromStringAndSize((const char *)out, written);
+    if (head != NULL && !copies && (view = PyMemoryView_FromObject(data)) != NULL) {
+        PyObject *tail = PySequence_GetSlice(view, rest, self->end);
+        pieces = tail == NULL ? NULL : PyList_New(2);
+        if (pieces != NULL) {
+            PyList_SET_ITEM(pieces, 0, Py_NewRef(head));
+            PyList_SET_ITEM(pieces, 1, Py_NewRef(tail));
+        }
+        Py_XDECREF(tail);
+    } else if (head != NULL && copies && (pieces = PyList_New(1)) != NULL) {
+        PyList_SET_ITEM(pieces, 0, Py_NewRef(head));
+    }
+    Py_XDECREF(head);
+    Py_XDECREF(view);
+done:
+    if (out != few)
+        PyMem_Free(out);
+    return pieces;
+}
+
+/* splice(data, begin, end, places, names, prefix, adds, compact) -> [bytes | memoryview] | None */
+static PyObject *splice(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    (void)module;
+    if (count != 8 || !PyList_CheckExact(args[3]) || !are_strings(args[4]) || !PyBytes_CheckExact(args[5]) ||
+        !PyBool_Check(args[6]) || !PyBool_Check(args[7]))
+        return wrong_call("splice");
+    Splice self = {.places = args[3], .names = args[4], .prefix = PyBytes_AS_STRING(args[5]),
+                   .size = PyBytes_GET_SIZE(args[5]), .adds = args[6] == Py_True, .compact = args[7] == Py_True};
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(args[0], &buffer, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *found = NULL;
+    self.data = buffer.buf;
+    if (read_position(args[2], buffer.len, &self.end) && read_position(args[1], self.end - 4, &self.begin))
+        found = make_pieces(&self, args[0]);
+    PyBuffer_Release(&buffer);
+    return found != NULL ? found : wrong_call("splice");
+}
+
+static PyMethodDef functions[] = {
+    {"splice", (PyCFunction)(void (*)(void))splice, METH_FASTCALL,
+     PyDoc_STR("splice(data, begin, end, places, names, prefix, adds, compact, /)\n--\n\nReturn a frame with a prefix "
+               "added to names, or removed; None if it cannot be.")},
+    {NULL, NULL, 0, NULL},
+};
+
+int add_walks(PyObject *module) {
+    tagged_field = PyUnicode_InternFromString("tagged field");
+    return tagged_field == NULL ? -1 : PyModule_AddFunctions(module, functions);
+}

@@ -17,7 +17,7 @@ import pytest
 from krammar.proxy import Connection, Exchange
 from krammar.proxy.chain import Chain
 from krammar.proxy.filters.tenant_apis import ALLOWED, PASSED, REFUSED
-from krammar.proxy.filters.tenant_fields import ENTITIES, PATTERNS, TEXTS
+from krammar.proxy.filters.tenant_fields import ENTITIES, ERROR_MESSAGE, PATTERN
 from krammar.proxy.filters.tenants import Tenants
 from krammar.proxy.running import Settled, run_request, run_response
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
@@ -172,9 +172,9 @@ def values(prefix: str, topic_id: UUID = OWN) -> Leaf:
     def leaf(path: str, item: Any, type_: Any) -> Any:
         if is_name(path, item):
             return f"{prefix}orders"
-        if item.name in PATTERNS:
+        if item.entity == PATTERN:
             return f"{prefix[:-1]}\\.(?:ord.*)" if prefix else "ord.*"
-        if item.name in TEXTS:
+        if item.entity == ERROR_MESSAGE:
             return f"Topic '{prefix}orders' is closed"
         if path in CONSUMERS:
             return consumer(path, f"{prefix}orders")
@@ -279,7 +279,7 @@ def hostile(path: str, item: Any, type_: Any) -> Any:
         return OTHER
     if path in CONSUMERS:
         return consumer(path, "red.orders")
-    if item.name in TEXTS:
+    if item.entity == ERROR_MESSAGE:
         return "Topic red.orders is closed"
     return "red.orders" if type_.kind == "string" else b"red.orders"
 
@@ -324,7 +324,7 @@ def test_no_field_names_something_of_another(cls: Any, version: int) -> None:
             settled, _ = await Place().send(request, version)
             if settled.answer is None:
                 data = settled.request.encode(version)
-                if item.name in PATTERNS:
+                if item.entity == PATTERN:
                     data = data.replace(rb"blue\.(?:red.orders)", b"")
                 assert data.count(b"red") == data.count(b"blue.red"), target
                 assert OTHER.bytes not in data, target

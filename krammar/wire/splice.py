@@ -1,0 +1,68 @@
+"""Adds a prefix to names in the bytes of a frame, or removes it, at the places that ``krammar.wire.skip`` has found."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from krammar.wire.engine_loading import ENGINE
+from krammar.wire.framing import PREFIX
+from krammar.wire.primitives import encode_uvarint
+from krammar.wire.skip import Place
+
+Pieces = list[bytes | bytearray | memoryview]
+# Copying so many bytes takes no longer than making a view of them.
+_SMALL = 4096
+_int16 = struct.Struct(">h").pack
+
+
+def _splice(
+    data: bytes | bytearray,
+    begin: int,
+    end: int,
+    places: list[Place],
+    names: tuple[str, ...],
+    prefix: bytes,
+    adds: bool,
+    compact: bool,
+) -> Pieces | None:
+    """Return a frame with other names, in pieces. A long rest after the last name is a view of ``data``.
+
+    Args:
+        data: the frame, from ``begin`` to ``end``, with its length of four bytes.
+        places: those that a walk has found in the frame.
+        names: the marks of names. Other places do not change, nor do nulls.
+        adds: add the prefix; otherwise remove it.
+        compact: lengths are unsigned varints of the number plus one; otherwise they are int16.
+
+    Returns:
+        None if a name is without the prefix, or becomes too long.
+    """
+    parts: list[bytes | bytearray] = [b""]
+    start = begin + PREFIX
+    for mark, at, content, after in places:
+        if mark not in names or content < 0:
+            continue
+        length = after - content
+        if adds:
+            length += len(prefix)
+            rest = content
+        else:
+            length -= len(prefix)
+            rest = content + len(prefix)
+            if data[content:rest] != prefix or rest > after:
+                return None
+        if length > 0x7FFF and not compact:
+            return None
+        size = encode_uvarint(length + 1) if compact else _int16(length)
+        parts += (data[start:at], size, prefix if adds else b"")
+        start = rest
+    size_ = sum(map(len, parts)) + end - start
+    parts[0] = size_.to_bytes(PREFIX, "big")
+    view = memoryview(data)[start:end]
+    if end - start <= _SMALL:
+        return [b"".join((*parts, view))]
+    return [b"".join(parts), view]
+
+
+splice: Callable[..., Pieces | None] = _splice if ENGINE is None else ENGINE.splice
