@@ -31,6 +31,24 @@ class Program:
     ) -> tuple[int, list[tuple[str, int, int, int]]] | None:
         """Return the position after a struct and its places; None if the engine declines."""
 
+    def change(
+        self,
+        header: Program,
+        data: Buffer,
+        begin: int,
+        end: int,
+        marks: tuple[str, ...],
+        names: tuple[str, ...],
+        prefix: bytes,
+        adds: bool,
+        compact: bool,
+        /,
+    ) -> tuple[list[tuple[str, int, int, int]], list[bytes | memoryview] | None] | None:
+        """Return the places in a frame but those of names and of null, and the frame with other names.
+
+        It returns None if the engine declines. The pieces are None if the header has tagged fields, or if the names cannot be changed.
+        """
+
 class Frames:
     def __new__(cls, request: type[Any], response: type[Any], /) -> Frames: ...
     def add(

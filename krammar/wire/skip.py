@@ -61,7 +61,7 @@ def check_elements(message: Any, version: int, data: bytes, pos: int, limit: int
         message: the class.
         pos: the begin of the message in ``data``.
     """
-    program = _program(message, version)
+    program = program_of(message, version)
     exceeds = None if program is None else program.exceeds(data, pos, limit)
     if exceeds is None:
         exceeds = _exceeds(message, version, data, pos, limit)
@@ -69,7 +69,7 @@ def check_elements(message: Any, version: int, data: bytes, pos: int, limit: int
         raise TooManyElements(f"{message.__name__} v{version}: more than {limit} array elements")
 
 
-def _program(message: Any, version: int) -> Any:
+def program_of(message: Any, version: int) -> Any:
     """Return the program of a class at a version, or None if pure Python has to walk."""
     if ENGINE is None:
         return None
@@ -114,7 +114,7 @@ def walk_of(message: Any, version: int, marks: tuple[str, ...]) -> Walker:
         UnsupportedVersionError: the class does not have this version.
     """
     marks = tuple(map(sys.intern, marks))  # the engine compares them quicker
-    program = _program(message, version)
+    program = program_of(message, version)
     places = None if program is None else program.places
     step = _struct_of(message, version, marks)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 from krammar.wire.engine_loading import ENGINE
 from krammar.wire.framing import PREFIX
 from krammar.wire.primitives import encode_uvarint
-from krammar.wire.skip import Place
+from krammar.wire.skip import TAGGED, Place, program_of, walk_of
 
 Pieces = list[bytes | bytearray | memoryview]
 # Copying so many bytes takes no longer than making a view of them.
@@ -66,3 +67,51 @@ def _splice(
 
 
 splice: Callable[..., Pieces | None] = _splice if ENGINE is None else ENGINE.splice
+
+
+# Places in a frame, and its pieces, or None if the header has tagged fields or the names cannot be changed.
+Changed = tuple[list[Place], Pieces | None] | None
+
+
+def change_of(
+    header: tuple[Any, int],
+    body: tuple[Any, int],
+    marks: tuple[str, ...],
+    names: tuple[str, ...],
+    adds: bool,
+    compact: bool,
+) -> Callable[[bytes | bytearray, int, int, bytes], Changed]:
+    """Return a function that walks over a frame and writes it with a prefix added to names, or removed.
+
+    ``change(data, begin, end, prefix)`` returns the places in the body but those of names and of null, and the pieces of the
+    frame. It returns None if the bytes are not those of such a frame.
+
+    Args:
+        header, body: the classes and versions of header and message.
+        marks: as for ``walk_of``; ``names`` are among them.
+        adds, compact: as for ``splice``.
+
+    Raises:
+        UnsupportedVersionError: a class does not have this version.
+    """
+    walk_header, walk_body = walk_of(*header, (TAGGED,)), walk_of(*body, marks)
+    programs = program_of(*header), program_of(*body)
+    engine = None if None in programs else programs[1].change
+
+    def change(data: bytes | bytearray, begin: int, end: int, prefix: bytes) -> Changed:
+        if engine is not None:
+            found: Changed = engine(
+                programs[0], data, begin, end, marks, names, prefix, adds, compact
+            )
+            if found is not None:
+                return found
+        head = walk_header(data, begin + PREFIX, end)
+        if head is None or head[1]:
+            return head and (head[1], None)
+        inside = walk_body(data, head[0], end)
+        if inside is None or inside[0] != end:
+            return None
+        pieces = splice(data, begin, end, inside[1], names, prefix, adds, compact)
+        return [place for place in inside[1] if place[0] not in names and place[2] >= 0], pieces
+
+    return change

@@ -5,12 +5,18 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import kafka_wire
 import pytest
 
+from krammar.wire import skip
 from krammar.wire import splice as splicing
 from krammar.wire.engine_loading import ENGINE
 from krammar.wire.primitives import encode_uvarint
+from krammar.wire.skip import TAGGED
+from tests.generated.catalogue import Message
+from tests.generated.mutations import mutations
 from tests.wire.both import needs_engine
+from tests.wire.test_engine import encoded
 
 pytestmark = needs_engine
 
@@ -81,6 +87,63 @@ def test_a_name_gets_and_loses_its_prefix() -> None:
     assert both(data, 0, len(data), [("topicName", 6, 7, 10)], NAMES, b"b.", False, True) is None
 
 
+CHANGED: list[tuple[Any, int]] = [
+    (cls, version)
+    for request in (
+        kafka_wire.ProduceRequest,
+        kafka_wire.FetchRequest,
+        kafka_wire.OffsetCommitRequest,
+    )
+    for cls in (request, request.response_class)
+    for version in range(cls.min_version, cls.max_version + 1)
+]
+
+
+@pytest.mark.parametrize(
+    ("cls", "version"), CHANGED, ids=lambda each: str(getattr(each, "__name__", each))
+)
+def test_whole_frames(cls: Any, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames as they are, with mutated bytes, and with a prefix that their names have or lack."""
+    of_requests = hasattr(cls, "response_class")
+    headers = kafka_wire.header_versions(cls.api_key, version)
+    header: Any = kafka_wire.RequestHeader if of_requests else kafka_wire.ResponseHeader
+    head = (header, headers.request if of_requests else headers.response)
+    compact = kafka_wire.layout(cls, version).flexible
+    marks = (*NAMES, "brokerId", "errorMessage", TAGGED)
+    usual = [
+        splicing.change_of(head, (cls, version), marks, NAMES, adds, compact)
+        for adds in (True, False)
+    ]
+    monkeypatch.setattr(skip, "program_of", lambda *_: None)
+    monkeypatch.setattr(splicing, "program_of", lambda *_: None)
+    monkeypatch.setattr(splicing, "splice", splicing._splice)
+    pure = [
+        splicing.change_of(head, (cls, version), marks, NAMES, adds, compact)
+        for adds in (True, False)
+    ]
+    rng, changed = Random(f"{cls} {version}"), 0
+    bodies = encoded(Message(kafka_wire, cls, (version,)), version)
+    plain, tagged = header().encode(head[1]), header().with_unknown_tags({9: b"x"})
+    heads = [plain, tagged.encode(head[1])] if head[1] > (not of_requests) else [plain]
+    frames = [first + body for first in heads for body in bodies]
+    short = [frame for frame in frames if len(frame) < 500]
+    for frame in (*frames, *mutations(short, rng, 100)):
+        data = b"xy" + len(frame).to_bytes(4, "big") + frame
+        for prefix in (b"", b"blue.", b"t"):
+            for ours, theirs in zip(usual, pure, strict=True):
+                found = [_shown(change(data, 2, len(data), prefix)) for change in (ours, theirs)]
+                assert found[0] == found[1], (data, prefix)
+                changed += found[0] is not None and found[0][1] is not None
+    assert changed
+
+
+def _shown(changed: Any) -> Any:
+    """What a change has found, with bytes instead of views."""
+    if changed is None or changed[1] is None:
+        return changed
+    return changed[0], list(map(bytes, changed[1]))
+
+
 DATA = bytes(40)
 VALID = (DATA, 0, 40, [("topicName", 5, 6, 8)], NAMES, b"b.", True, True)
 
@@ -119,3 +182,29 @@ def test_wrong_calls(at: int, wrong: Any) -> None:
         ENGINE.splice(*VALID[:at], wrong, *VALID[at + 1 :])
     with pytest.raises(TypeError):
         ENGINE.splice(*VALID[:at])
+
+
+@pytest.mark.parametrize(
+    ("at", "wrong"),
+    [
+        (0, None),
+        (1, "text"),
+        (2, 37),
+        (2, -1),
+        (3, 41),
+        (3, 2),
+        (4, [3]),
+        (5, [3]),
+        (6, "b"),
+        (7, 1),
+    ],
+)
+def test_wrong_calls_of_change(at: int, wrong: Any) -> None:
+    program = kafka_wire.FetchRequest._load_program(4)
+    assert program is not None
+    valid: tuple[Any, ...] = (program, DATA, 0, 40, NAMES, NAMES, b"b.", True, True)
+    assert program.change(*valid) is None  # the bytes are no frame
+    with pytest.raises(TypeError):
+        program.change(*valid[:at], wrong, *valid[at + 1 :])
+    with pytest.raises(TypeError):
+        program.change(*valid[:at])

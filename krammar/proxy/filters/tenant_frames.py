@@ -14,10 +14,9 @@ import kafka_wire
 from krammar.proxy.filters.tenant_fields import ENTITIES, ERROR_MESSAGE, PATTERN, TOPIC_ID
 from krammar.proxy.filters.tenant_names import Tenant
 from krammar.proxy.interface import Connection, Patch
-from krammar.wire.framing import PREFIX
 from krammar.wire.package import package_of
-from krammar.wire.skip import TAGGED, walk_of
-from krammar.wire.splice import splice
+from krammar.wire.skip import TAGGED
+from krammar.wire.splice import change_of
 
 # The entities of numbers that are checked: a function decides whether the frame can be passed on. In a request, the id of
 # a broker is the broker that sends it.
@@ -43,25 +42,22 @@ def patch_of(
     adds = hasattr(cls, "response_class")
     headers = _PACKAGE.header_versions(cls.api_key, version)
     if adds:
-        header = walk_of(kafka_wire.RequestHeader, headers.request, (TAGGED,))
+        header: tuple[Any, int] = kafka_wire.RequestHeader, headers.request
         checked: tuple[str, ...] = (BROKER_ID, SESSION_ID)
     else:
-        header = walk_of(kafka_wire.ResponseHeader, headers.response, (TAGGED,))
+        header = kafka_wire.ResponseHeader, headers.response
         checked = (SESSION_ID,)
-    body = walk_of(cls, version, (*ENTITIES, TOPIC_ID, ERROR_MESSAGE, PATTERN, TAGGED, *checked))
+    marks = (*ENTITIES, TOPIC_ID, ERROR_MESSAGE, PATTERN, TAGGED, *checked)
     compact = kafka_wire.layout(cls, version).flexible
+    change = change_of(header, (cls, version), marks, ENTITIES, adds, compact)
 
     def patch(data: Any, begin: int, end: int, connection: Connection) -> Any:
         tenant = find(connection)
-        head = header(data, begin + PREFIX, end)
-        if head is None or head[1]:
+        changed = change(data, begin, end, tenant.prefix_bytes)
+        if changed is None:
             return None  # decoding says what is wrong
-        found = body(data, head[0], end)
-        if found is None or found[0] != end:
-            return None
-        for mark, _, content, after in found[1]:
-            if mark in ENTITIES:
-                continue
+        places, pieces = changed
+        for mark, _, content, after in places:
             if mark == TOPIC_ID:
                 if not owned(tenant, bytes(data[content:after])):
                     return None
@@ -69,8 +65,8 @@ def patch_of(
                 number = int.from_bytes(data[content:after], "big", signed=True)
                 if not allowed(tenant, connection, mark, number):
                     return None
-            elif content >= 0:
+            else:
                 return None
-        return splice(data, begin, end, found[1], ENTITIES, tenant.prefix_bytes, adds, compact)
+        return pieces
 
     return patch

@@ -9,6 +9,17 @@
 /* Copying so many bytes takes no longer than making a view of them. */
 #define SMALL_FRAME 4096
 
+/* A text that is not null: where its length begins, where its content begins, and where it ends. */
+typedef struct {
+    Py_ssize_t begin, content, end;
+} Text;
+
+/* Texts in the order of the bytes; nearly always few. */
+typedef struct {
+    Text few[16], *all;
+    Py_ssize_t count, room;
+} Texts;
+
 typedef struct {
     Reader reader;
     int64_t left; /* elements before the limit */
@@ -16,6 +27,8 @@ typedef struct {
     PyObject *marks;  /* a tuple of entities */
     PyObject *places; /* a list, or NULL if elements are counted */
     bool tagged;      /* tagged fields are marked */
+    PyObject *names;  /* a tuple of those marks whose places are texts, not in the list; or NULL */
+    Texts *texts;
 } Walk;
 
 /* What a field of its length said about counted bytes: their slot, and the number. */
@@ -44,9 +57,55 @@ static inline bool count_elements(Walk *walk, int64_t number) {
     return !walk->exceeded;
 }
 
-/* Add (mark, begin, content, end). The content of null is -1. */
+static bool add_text(Texts *texts, Py_ssize_t begin, Py_ssize_t content, Py_ssize_t end) {
+    if (texts->count == texts->room) {
+        Py_ssize_t room = 4 * texts->room;
+        Text *more = PyMem_Malloc((size_t)room * sizeof *more);
+        if (more == NULL) {
+            PyErr_NoMemory();
+            return false;
+        }
+        memcpy(more, texts->all, (size_t)texts->count * sizeof *more);
+        if (texts->all != texts->few)
+            PyMem_Free(texts->all);
+        texts->all = more;
+        texts->room = room;
+    }
+    texts->all[texts->count++] = (Text){begin, content, end};
+    return true;
+}
+
+static void start_texts(Texts *texts) {
+    texts->all = texts->few;
+    texts->count = 0;
+    texts->room = Py_ARRAY_LENGTH(texts->few);
+}
+
+static void free_texts(Texts *texts) {
+    if (texts->all != texts->few)
+        PyMem_Free(texts->all);
+}
+
+/* Whether a tuple of strings has one. Nearly always they are interned, and so the same objects. */
+static bool has(PyObject *marks, PyObject *name) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(marks); i++)
+        if (PyTuple_GET_ITEM(marks, i) == name)
+            return true;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(marks); i++)
+        if (PyUnicode_Compare(PyTuple_GET_ITEM(marks, i), name) == 0)
+            return true;
+    return false;
+}
+
+/* Add (mark, begin, content, end). The content of null is -1. Beside names, null is left out. */
 static bool add_place(Walk *walk, PyObject *mark, const uint8_t *begin, const uint8_t *content, const uint8_t *end) {
     const uint8_t *data = walk->reader.data;
+    if (walk->names != NULL) {
+        if (content == NULL)
+            return true;
+        if (has(walk->names, mark))
+            return add_text(walk->texts, begin - data, content - data, end - data);
+    }
     PyObject *place = PyTuple_New(4);
     if (place == NULL)
         return false;
@@ -63,17 +122,6 @@ static bool add_place(Walk *walk, PyObject *mark, const uint8_t *begin, const ui
     int failed = PyList_Append(walk->places, place);
     Py_DECREF(place);
     return !failed;
-}
-
-/* Whether a tuple of strings has one. Nearly always they are interned, and so the same objects. */
-static bool has(PyObject *marks, PyObject *name) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(marks); i++)
-        if (PyTuple_GET_ITEM(marks, i) == name)
-            return true;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(marks); i++)
-        if (PyUnicode_Compare(PyTuple_GET_ITEM(marks, i), name) == 0)
-            return true;
-    return false;
 }
 
 /* The mark of an entity: the entity, or NULL. */
@@ -339,21 +387,12 @@ static PyObject *places(Program *self, PyObject *const *args, Py_ssize_t count) 
     return found;
 }
 
-PyMethodDef walk_methods[] = {
-    {"exceeds", (PyCFunction)(void (*)(void))exceeds, METH_FASTCALL,
-     PyDoc_STR("exceeds($self, data, position, limit, /)\n--\n\nReturn whether a struct has more elements than a limit; "
-               "None if the engine declines.")},
-    {"places", (PyCFunction)(void (*)(void))places, METH_FASTCALL,
-     PyDoc_STR("places($self, data, begin, end, marks, /)\n--\n\nReturn the position after a struct, and the places of "
-               "marked fields; None if the engine declines.")},
-    {NULL, NULL, 0, NULL},
-};
-
 /* The arguments of splice. */
 typedef struct {
     const uint8_t *data;
     Py_ssize_t begin, end;
-    PyObject *places, *names;
+    Texts texts;
+    PyObject *names;
     const char *prefix;
     Py_ssize_t size; /* of the prefix */
     bool adds, compact;
@@ -376,42 +415,45 @@ static Py_ssize_t put_length(uint8_t *out, Py_ssize_t length, bool compact) {
     return count;
 }
 
-/* Read a place that begins after the one before. Returns whether it is a name that is not null; -1 for no place. */
-static int read_place(const Splice *self, PyObject *place, Py_ssize_t after, Py_ssize_t *begin, Py_ssize_t *content,
-                      Py_ssize_t *end) {
-    if (!PyTuple_CheckExact(place) || PyTuple_GET_SIZE(place) != 4 || !PyUnicode_Check(PyTuple_GET_ITEM(place, 0)))
-        return -1;
-    if (!has(self->names, PyTuple_GET_ITEM(place, 0)))
-        return 0;
-    for (int i = 1; i < 4; i++)
-        if (!PyLong_CheckExact(PyTuple_GET_ITEM(place, i)))
-            return -1;
-    *begin = PyLong_AsSsize_t(PyTuple_GET_ITEM(place, 1));
-    *content = PyLong_AsSsize_t(PyTuple_GET_ITEM(place, 2));
-    *end = PyLong_AsSsize_t(PyTuple_GET_ITEM(place, 3));
-    if (PyErr_Occurred())
-        return -1;
-    if (*content == -1)
-        return 0;
-    return after <= *begin && *begin <= *content && *content <= *end && *end <= self->end ? 1 : -1;
+/* Read the texts of the names in a list of places. Returns false for other lists. */
+static bool read_texts(Splice *self, PyObject *places) {
+    Py_ssize_t after = self->begin + 4;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(places); i++) {
+        PyObject *place = PyList_GET_ITEM(places, i);
+        if (!PyTuple_CheckExact(place) || PyTuple_GET_SIZE(place) != 4 || !PyUnicode_Check(PyTuple_GET_ITEM(place, 0)))
+            return false;
+        if (!has(self->names, PyTuple_GET_ITEM(place, 0)))
+            continue;
+        Py_ssize_t numbers[3];
+        for (int n = 0; n < 3; n++) {
+            PyObject *number = PyTuple_GET_ITEM(place, n + 1);
+            if (!PyLong_CheckExact(number))
+                return false;
+            numbers[n] = PyLong_AsSsize_t(number);
+            if (numbers[n] == -1 && PyErr_Occurred())
+                return false;
+        }
+        if (numbers[1] == -1)
+            continue;
+        if (numbers[0] < after || numbers[1] < numbers[0] || numbers[2] < numbers[1] || numbers[2] > self->end ||
+            !add_text(&self->texts, numbers[0], numbers[1], numbers[2]))
+            return false;
+        after = numbers[2];
+    }
+    return true;
 }
 
-/* Write the bytes of the frame up to its last name. Returns how many, -1 if the frame has a name without the prefix or
-   one that is too long, or -2 for no places; `rest` is where the other bytes begin. */
+/* Write the bytes of the frame up to its last name. Returns how many, or -1 if the frame has a name without the prefix or
+   one that becomes too long; `rest` is where the other bytes begin. */
 static Py_ssize_t put_names(const Splice *self, uint8_t *out, Py_ssize_t *rest) {
     uint8_t *next = out + 4; /* the length of the frame */
-    Py_ssize_t start = self->begin + 4, after = start, begin, content, end;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(self->places); i++) {
-        int is_name = read_place(self, PyList_GET_ITEM(self->places, i), after, &begin, &content, &end);
-        if (is_name < 0)
-            return -2;
-        if (!is_name)
-            continue;
-        Py_ssize_t length = end - content + (self->adds ? self->size : -self->size);
-        if (length < 0 || (!self->adds && memcmp(self->data + content, self->prefix, (size_t)self->size)))
+    Py_ssize_t start = self->begin + 4;
+    for (const Text *text = self->texts.all, *last = text + self->texts.count; text < last; text++) {
+        Py_ssize_t length = text->end - text->content + (self->adds ? self->size : -self->size);
+        if (length < 0 || (!self->adds && memcmp(self->data + text->content, self->prefix, (size_t)self->size)))
             return -1;
-        memcpy(next, self->data + start, (size_t)(begin - start));
-        next += begin - start;
+        memcpy(next, self->data + start, (size_t)(text->begin - start));
+        next += text->begin - start;
         Py_ssize_t written = put_length(next, length, self->compact);
         if (written == 0)
             return -1;
@@ -420,8 +462,7 @@ static Py_ssize_t put_names(const Splice *self, uint8_t *out, Py_ssize_t *rest) 
             memcpy(next, self->prefix, (size_t)self->size);
             next += self->size;
         }
-        start = self->adds ? content : content + self->size;
-        after = end;
+        start = self->adds ? text->content : text->content + self->size;
     }
     *rest = start;
     return next - out;
@@ -429,16 +470,16 @@ static Py_ssize_t put_names(const Splice *self, uint8_t *out, Py_ssize_t *rest) 
 
 /* The pieces of a frame with other names. A long rest is a view of the data, because copying it takes longer. */
 static PyObject *make_pieces(const Splice *self, PyObject *data) {
-    Py_ssize_t most = self->end - self->begin + PyList_GET_SIZE(self->places) * (self->size + 5), rest;
+    Py_ssize_t most = self->end - self->begin + self->texts.count * (self->size + 5), rest;
     uint8_t few[SMALL_FRAME], *out = most <= SMALL_FRAME ? few : PyMem_Malloc((size_t)most);
     if (out == NULL)
         return PyErr_NoMemory();
     Py_ssize_t written = put_names(self, out, &rest);
     PyObject *pieces = NULL, *view = NULL;
-    if (written == -1)
+    if (written < 0) {
         pieces = Py_NewRef(Py_None);
-    if (written < 0)
         goto done;
+    }
     Py_ssize_t left = self->end - rest, size = written + left - 4;
     bool copies = left <= SMALL_FRAME;
     if (copies) {
@@ -467,24 +508,100 @@ done:
     return pieces;
 }
 
+/* Read (names, prefix, adds, compact). */
+static bool read_splice(PyObject *const *args, Splice *self) {
+    if (!are_strings(args[0]) || !PyBytes_CheckExact(args[1]) || !PyBool_Check(args[2]) || !PyBool_Check(args[3]))
+        return false;
+    self->names = args[0];
+    self->prefix = PyBytes_AS_STRING(args[1]);
+    self->size = PyBytes_GET_SIZE(args[1]);
+    self->adds = args[2] == Py_True;
+    self->compact = args[3] == Py_True;
+    return true;
+}
+
 /* splice(data, begin, end, places, names, prefix, adds, compact) -> [bytes | memoryview] | None */
 static PyObject *splice(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     (void)module;
-    if (count != 8 || !PyList_CheckExact(args[3]) || !are_strings(args[4]) || !PyBytes_CheckExact(args[5]) ||
-        !PyBool_Check(args[6]) || !PyBool_Check(args[7]))
-        return wrong_call("splice");
-    Splice self = {.places = args[3], .names = args[4], .prefix = PyBytes_AS_STRING(args[5]),
-                   .size = PyBytes_GET_SIZE(args[5]), .adds = args[6] == Py_True, .compact = args[7] == Py_True};
+    Splice self;
     Py_buffer buffer;
+    if (count != 8 || !PyList_CheckExact(args[3]) || !read_splice(args + 4, &self))
+        return wrong_call("splice");
     if (PyObject_GetBuffer(args[0], &buffer, PyBUF_SIMPLE) < 0)
         return NULL;
     PyObject *found = NULL;
     self.data = buffer.buf;
-    if (read_position(args[2], buffer.len, &self.end) && read_position(args[1], self.end - 4, &self.begin))
+    start_texts(&self.texts);
+    if (read_position(args[2], buffer.len, &self.end) && read_position(args[1], self.end - 4, &self.begin) &&
+        read_texts(&self, args[3]))
         found = make_pieces(&self, args[0]);
+    free_texts(&self.texts);
     PyBuffer_Release(&buffer);
     return found != NULL ? found : wrong_call("splice");
 }
+
+/* Walk over a frame, and write it with other names: (places, pieces), and None as pieces if the header has tagged fields
+   or if the names cannot be changed. Returns NULL, with an exception or without one, if the frame is invalid. */
+static PyObject *change_frame(Splice *self, const Program *header, const Program *body, PyObject *marks,
+                              PyObject *places, PyObject *data) {
+    Walk walk = {
+        .reader = {.data = self->data, .next = self->data + self->begin + 4, .end = self->data + self->end},
+        .left = INT64_MAX,
+        .places = places,
+        .tagged = true,
+        .names = self->names,
+        .texts = &self->texts,
+    };
+    if (!walk_fields(&walk, header))
+        return NULL;
+    if (PyList_GET_SIZE(places))
+        return PyTuple_Pack(2, places, Py_None);
+    walk.marks = marks;
+    walk.tagged = has(marks, tagged_field);
+    if (!walk_fields(&walk, body) || walk.reader.next != walk.reader.end)
+        return NULL;
+    PyObject *pieces = make_pieces(self, data);
+    PyObject *found = pieces == NULL ? NULL : PyTuple_Pack(2, places, pieces);
+    Py_XDECREF(pieces);
+    return found;
+}
+
+/* change(header, data, begin, end, marks, names, prefix, adds, compact) -> (places, pieces) | None */
+static PyObject *change(Program *self, PyObject *const *args, Py_ssize_t count) {
+    Splice splice;
+    Py_buffer buffer;
+    if (count != 9 || !Py_IS_TYPE(args[0], &Program_Type) || !are_strings(args[4]) || !read_splice(args + 5, &splice))
+        return wrong_call("change");
+    if (PyObject_GetBuffer(args[1], &buffer, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *found = NULL, *places;
+    splice.data = buffer.buf;
+    if (!read_position(args[3], buffer.len, &splice.end) || !read_position(args[2], splice.end - 4, &splice.begin)) {
+        wrong_call("change");
+    } else if ((places = PyList_New(0)) != NULL) {
+        start_texts(&splice.texts);
+        found = change_frame(&splice, (Program *)args[0], self, args[4], places, args[1]);
+        free_texts(&splice.texts);
+        Py_DECREF(places);
+        if (found == NULL && !PyErr_Occurred())
+            found = Py_NewRef(Py_None);
+    }
+    PyBuffer_Release(&buffer);
+    return found;
+}
+
+PyMethodDef walk_methods[] = {
+    {"exceeds", (PyCFunction)(void (*)(void))exceeds, METH_FASTCALL,
+     PyDoc_STR("exceeds($self, data, position, limit, /)\n--\n\nReturn whether a struct has more elements than a limit; "
+               "None if the engine declines.")},
+    {"places", (PyCFunction)(void (*)(void))places, METH_FASTCALL,
+     PyDoc_STR("places($self, data, begin, end, marks, /)\n--\n\nReturn the position after a struct, and the places of "
+               "marked fields; None if the engine declines.")},
+    {"change", (PyCFunction)(void (*)(void))change, METH_FASTCALL,
+     PyDoc_STR("change($self, header, data, begin, end, marks, names, prefix, adds, compact, /)\n--\n\nReturn the places "
+               "in a frame, and the frame with other names; None if the engine declines.")},
+    {NULL, NULL, 0, NULL},
+};
 
 static PyMethodDef functions[] = {
     {"splice", (PyCFunction)(void (*)(void))splice, METH_FASTCALL,
