@@ -16,8 +16,8 @@ import kafka_wire
 
 from krammar.broker.apis import RANGES
 from krammar.broker.connection import MAX_PLAIN_FRAME
-from krammar.wire.skip import MAX_ELEMENTS
 from krammar.wire.reflection import FieldInfo, fields
+from krammar.wire.skip import MAX_ELEMENTS
 
 # A little less than the limit, which counts tagged fields too.
 MOST = MAX_ELEMENTS - 100

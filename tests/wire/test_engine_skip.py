@@ -41,6 +41,7 @@ def names(message: Message, version: int, data: bytes) -> list[str]:
 
 
 def check(message: Message, number: int) -> None:
+    assert message.versions
     for version in message.versions:
         program = message.cls._load_program(version)
         assert program is not None
@@ -90,6 +91,7 @@ def test_places_and_counts_of_every_form(package: Any, name: str, number: int) -
 
 @every_codec
 def test_places_have_the_values_that_walkers_visit(message: Message) -> None:
+    assert message.versions
     for version in message.versions:
         visit = walker(message.cls, version, *NAMES)
         for data in encoded(message, version):

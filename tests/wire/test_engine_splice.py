@@ -205,6 +205,6 @@ def test_wrong_calls_of_change(at: int, wrong: Any) -> None:
     valid: tuple[Any, ...] = (program, DATA, 0, 40, NAMES, NAMES, b"b.", True, True)
     assert program.change(*valid) is None  # the bytes are no frame
     with pytest.raises(TypeError):
-        program.change(*valid[:at], wrong, *valid[at + 1 :])
+        program.change(*valid[:at], wrong, *valid[at + 1 :])  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         program.change(*valid[:at])
