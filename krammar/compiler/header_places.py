@@ -56,8 +56,17 @@ def heads(protocol: ir.Protocol) -> list[list[Place | None]]:
 
 
 def has_kafkas_heads(protocol: ir.Protocol) -> bool:
-    """Return whether both headers have their places where Kafka's headers have them."""
-    return heads(protocol) == list(_KAFKAS.values())
+    """Return whether both headers have their places where Kafka's headers have them, in all versions."""
+    known = {struct.name: struct for file in protocol.files for struct in file.structs}
+    everywhere = all(
+        has_role(known[name], version, role)
+        for name, usual in _KAFKAS.items()
+        if name in known
+        for version in range(known[name].min_version, layout_table(known[name]).max_version + 1)
+        for role, place in zip(ROLES, usual, strict=True)
+        if place is not None
+    )
+    return everywhere and heads(protocol) == list(_KAFKAS.values())
 
 
 def has_role(header: ir.Struct, version: int, role: str) -> bool:

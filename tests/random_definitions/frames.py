@@ -130,14 +130,14 @@ class _Conversation:
         answer = build(getattr(self.module, response.name), response, value)
         header = header_value(self.headers.response, after, numbers)
         head = self.head(self.headers.response, after, header)
-        yield
-        if head is None:
+        if head is None:  # at once, because the client that waits for it can send nothing else
             refused = _outcome(self.server.send_response, event, answer)
             expect(isinstance(refused, WireError), "a header that cannot be encoded", refused)
             self.server.skip_response(event)
             self.client = ClientConnection(self.module, client_id="me")
             self.number = 0
             return
+        yield
         reply = self.server.send_response(event, answer)
         frame = head + reference.encode(response, version, value)
         expect(reply == prefixed(frame), "ServerConnection.send_response", reply, frame)

@@ -237,3 +237,25 @@ def test_a_file_named_annotations(tmp_path: Path) -> None:
     files["p/annotations.krm"] = "Part => not top level, no encoding\n  B: int8(3)\n"
     with generated(write_files(tmp_path / "d", files), tmp_path / "out") as built:
         assert built.modules["p"].PingRequest().a.b == 3
+
+
+def test_kafkas_header_without_a_correlation_id_in_some_versions(tmp_path: Path) -> None:
+    text = """\
+RequestHeader => not top level, max version 1
+  RequestApiKey: int16
+  RequestApiVersion: int16
+  CorrelationId: int32 // v1+
+
+ResponseHeader => not top level
+  CorrelationId: int32
+
+TellRequest => key 7, max version 0, one way, header 0
+  A: int8
+"""
+    with generated(write_files(tmp_path / "d", {"p/a.krm": text}), tmp_path / "out") as built:
+        package = built.modules["p"]
+        client = ClientConnection(package)
+        frames = [client.send_request(package.TellRequest(a=5), 0) for _ in range(2)]
+
+        assert frames == [b"\0\0\0\5" + b"\0\7\0\0" + b"\5"] * 2
+        assert package.parse_request(frames[1][4:]).request.a == 5
