@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
 
 from krammar.compiler import ir
 
@@ -123,9 +122,11 @@ def runs(headers: Mapping[int, int]) -> list[tuple[int, int]]:
 
 
 def effective(pairs: Pairs) -> Pairs:
-    """Return the pairs without those that no version has, because the next one begins at the same version."""
+    """Return the pairs without those that no version has, because a later one begins at the same version or before."""
     return tuple(
-        pair for pair, after in zip_longest(pairs, pairs[1:]) if after is None or after[0] > pair[0]
+        pair
+        for number, pair in enumerate(pairs, 1)
+        if all(after[0] > pair[0] for after in pairs[number:])
     )
 
 

@@ -259,3 +259,26 @@ TellRequest => key 7, max version 0, one way, header 0
 
         assert frames == [b"\0\0\0\5" + b"\0\7\0\0" + b"\5"] * 2
         assert package.parse_request(frames[1][4:]).request.a == 5
+
+
+def test_a_controlled_shutdown_that_is_flexible_from_the_beginning(tmp_path: Path) -> None:
+    """Header 0, which the request has otherwise, needs no correlation id then."""
+    text = """\
+RequestHeader => not top level, max version 2
+  Key: int16
+  Version: int16
+  CorrelationId: int32 // v1+
+
+ResponseHeader => not top level, max version 1
+  CorrelationId: int32
+
+ControlledShutdownRequest => key 7, max version 1, flexible v0+
+  A: int8
+
+ControlledShutdownResponse =>
+  A: int8
+"""
+    with generated(write_files(tmp_path / "d", {"p/a.krm": text}), tmp_path / "out") as built:
+        package = built.modules["p"]
+
+        assert [tuple(package.header_versions(7, version)) for version in (0, 1)] == [(2, 1)] * 2
