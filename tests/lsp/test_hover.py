@@ -65,7 +65,7 @@ def test_words_of_the_language() -> None:
     assert "first flexible version" in shown(
         Sheet(a="A => not top level, flex‸ible v0+\n  B: int8\n")
     )
-    assert "a codec of its own" in shown(Sheet(a="ARequest => key 0, max version 0, freq‸uent\n"))
+    assert "Without effect" in shown(Sheet(a="ARequest => key 0, max version 0, freq‸uent\n"))
     assert "last version" in shown(Sheet(a="ARequest => key 0, max ver‸sion 0\n"))
     assert "classic" in shown(Sheet(a="A => not top level\n  B: string // not fle‸xible\n"))
     assert "drop its value" in shown(Sheet(a="A => not top level\n  B: int8 // ignor‸able\n"))
