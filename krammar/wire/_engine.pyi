@@ -57,17 +57,6 @@ class Frames:
     def request(self, frame: bytes, allow_trailing: bool, views: Any, /) -> Any: ...
     def response(self, frame: bytes, api_key: int, version: int, copy: bool, /) -> Any: ...
 
-def splice(
-    data: Buffer,
-    begin: int,
-    end: int,
-    places: list[tuple[str, int, int, int]],
-    names: tuple[str, ...],
-    prefix: bytes,
-    adds: bool,
-    compact: bool,
-    /,
-) -> list[bytes | memoryview] | None: ...
 def install(cls: type[Any], /) -> dict[str, Callable[..., Any]]: ...
 
 # The loops over the records of a batch. Where they decline, they raise one of krammar.wire.primitives.FAILURES.

@@ -6,7 +6,6 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from krammar.wire.engine_loading import ENGINE
 from krammar.wire.framing import PREFIX
 from krammar.wire.primitives import encode_uvarint
 from krammar.wire.skip import TAGGED, Place, program_of, walk_of
@@ -17,7 +16,7 @@ _SMALL = 4096
 _int16 = struct.Struct(">h").pack
 
 
-def _splice(
+def splice(
     data: bytes | bytearray,
     begin: int,
     end: int,
@@ -64,9 +63,6 @@ def _splice(
     if end - start <= _SMALL:
         return [b"".join((*parts, view))]
     return [b"".join(parts), view]
-
-
-splice: Callable[..., Pieces | None] = _splice if ENGINE is None else ENGINE.splice
 
 
 # Places in a frame, and its pieces, or None if the header has tagged fields or the names cannot be changed.

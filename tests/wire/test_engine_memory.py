@@ -18,7 +18,7 @@ import pytest
 
 from krammar.wire.errors import WireError
 from krammar.wire.skip import TAGGED, check_elements, walk_of
-from krammar.wire.splice import change_of, splice
+from krammar.wire.splice import change_of
 from tests.support.waiting import PATIENCE
 from tests.wire.both import needs_engine
 
@@ -63,27 +63,22 @@ def calls() -> list[Callable[[], Any]]:
         ]
     # More names than the engine has room for without an allocation, and a rest that becomes a view.
     topics = [kafka_wire.MetadataRequest.Topic(name=TEXT) for _ in range(100)]
-    request = kafka_wire.MetadataRequest(topics=topics).encode(12) + bytes(5000)
-    body = (kafka_wire.MetadataRequest, 12)
-    for data in (request[:-5000], request):
-        frame = bytes(4) + kafka_wire.RequestHeader().encode(2) + data
+    produced = kafka_wire.ProduceRequest.TopicProduceData(name=TEXT)
+    produced.partition_data = [kafka_wire.ProduceRequest.PartitionProduceData(records=bytes(5000))]
+    for request in (
+        kafka_wire.MetadataRequest(topics=topics),
+        kafka_wire.ProduceRequest(topic_data=[produced]),
+    ):
+        frame = bytes(4) + kafka_wire.RequestHeader().encode(2) + request.encode(12)
+        body = (type(request), 12)
         change = change_of((kafka_wire.RequestHeader, 2), body, MARKS, MARKS[:1], True, True)
         found.append(partial(_changed, change, frame))
-        places = walk_of(*body, MARKS)(data, 0, len(data))
-        assert places is not None
-        found.append(partial(_spliced, bytes(4) + data, places[1]))
     return found
 
 
 def _changed(change: Any, frame: bytes) -> Any:
     found = change(frame, 0, len(frame), b"blue.")
     return found and [bytes(piece) for piece in found[1] or ()]
-
-
-def _spliced(data: bytes, places: Any) -> list[bytes]:
-    moved = [(mark, begin + 4, content + 4, end + 4) for mark, begin, content, end in places]
-    found = splice(data, 0, len(data), moved, MARKS, b"blue.", True, True)
-    return [bytes(piece) for piece in found or ()]
 
 
 def _encode_into(value: Any, version: int) -> None:

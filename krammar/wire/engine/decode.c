@@ -108,16 +108,8 @@ static PyObject *read_array(const Type *type, Reader *reader) {
 }
 
 static PyObject *read_versioned(const Type *type, Reader *reader) {
-    if (left(reader) < 2)
-        return DECLINED;
-    PyObject *version = PyLong_FromLong((int16_t)get16(reader->next));
-    if (version == NULL)
-        return NULL;
-    PyObject *program = PyDict_GetItemWithError(type->versions, version);
-    Py_DECREF(version);
-    if (program == NULL || !Py_IS_TYPE(program, &Program_Type))
-        return NULL;
-    return read_fields((Program *)program, ((Program *)program)->cls, reader);
+    Program *program = program_at(type, reader);
+    return program == NULL ? NULL : read_fields(program, program->cls, reader);
 }
 
 #define FIXED(width, expression)                                                                                       \

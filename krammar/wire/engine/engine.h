@@ -78,8 +78,8 @@ extern PyTypeObject Program_Type, Frames_Type;
 /* The methods of programs, which walk over bytes. */
 extern PyMethodDef walk_methods[];
 
-/* Add the function that changes bytes at places to the module, and prepare walks. Returns 0, or -1 with an exception. */
-int add_walks(PyObject *module);
+/* Returns 0, or -1 with an exception. */
+int prepare_walks(void);
 
 /* The class uuid.UUID, the slots of its objects, and the objects of one number and of unknown safety. */
 extern PyTypeObject *uuid_type;

@@ -275,7 +275,7 @@ static struct PyModuleDef definition = {
 
 PyMODINIT_FUNC PyInit__engine(void) {
     if (PyType_Ready(&Program_Type) < 0 || PyType_Ready(&Frames_Type) < 0 || find_uuid() < 0 ||
-        make_small_ints() < 0)
+        make_small_ints() < 0 || prepare_walks() < 0)
         return NULL;
     struct {
         PyObject **name;
@@ -293,7 +293,7 @@ PyMODINIT_FUNC PyInit__engine(void) {
         return NULL;
     if (PyModule_AddObjectRef(module, "Program", (PyObject *)&Program_Type) < 0 ||
         PyModule_AddObjectRef(module, "Frames", (PyObject *)&Frames_Type) < 0 ||
-        PyModule_AddIntConstant(module, "FORMAT", FORMAT) < 0 || add_records(module) < 0 || add_walks(module) < 0) {
+        PyModule_AddIntConstant(module, "FORMAT", FORMAT) < 0 || add_records(module) < 0) {
         Py_DECREF(module);
         return NULL;
     }

@@ -83,6 +83,19 @@ static inline bool read_length(Reader *reader, Prefix prefix, int64_t *length) {
     return false;
 }
 
+/* The program of a struct that begins with its version, which stays to be read: borrowed, or NULL, with an exception or
+   without one. */
+static inline Program *program_at(const Type *type, const Reader *reader) {
+    if (left(reader) < 2)
+        return NULL;
+    PyObject *version = PyLong_FromLong((int16_t)get16(reader->next));
+    if (version == NULL)
+        return NULL;
+    PyObject *program = PyDict_GetItemWithError(type->versions, version);
+    Py_DECREF(version);
+    return program != NULL && Py_IS_TYPE(program, &Program_Type) ? (Program *)program : NULL;
+}
+
 /* Read the byte before a nullable struct: 1 if the struct follows, 0 if it is null, -1 for other bytes. */
 static inline int read_presence(const Type *type, Reader *reader) {
     if (reader->next == reader->end)

@@ -1,6 +1,7 @@
 /* Walking over bytes without making objects: the places of marked fields, the number of elements, and other bytes at
    places. */
 #include "reader.h"
+#include "writer.h"
 
 #include <string.h>
 
@@ -138,16 +139,8 @@ static bool walk_length(Walk *walk, const Type *type, int64_t *length) {
 }
 
 static bool walk_struct(Walk *walk, const Type *type) {
-    if (type->kind == K_STRUCT)
-        return walk_fields(walk, type->program);
-    if (left(&walk->reader) < 2)
-        return false;
-    PyObject *version = PyLong_FromLong((int16_t)get16(walk->reader.next));
-    if (version == NULL)
-        return false;
-    PyObject *program = PyDict_GetItemWithError(type->versions, version);
-    Py_DECREF(version);
-    return program != NULL && Py_IS_TYPE(program, &Program_Type) && walk_fields(walk, (Program *)program);
+    const Program *program = type->kind == K_STRUCT ? type->program : program_at(type, &walk->reader);
+    return program != NULL && walk_fields(walk, program);
 }
 
 static bool walk_array(Walk *walk, const Type *type, PyObject *mark) {
@@ -387,7 +380,7 @@ static PyObject *places(Program *self, PyObject *const *args, Py_ssize_t count) 
     return found;
 }
 
-/* The arguments of splice. */
+/* The arguments of change, and the names that the walk has found. */
 typedef struct {
     const uint8_t *data;
     Py_ssize_t begin, end;
@@ -401,46 +394,13 @@ typedef struct {
 /* The bytes of a length before a text. Returns how many, or 0 if it is too large. */
 static Py_ssize_t put_length(uint8_t *out, Py_ssize_t length, bool compact) {
     if (!compact) {
-        out[0] = (uint8_t)(length >> 8);
-        out[1] = (uint8_t)length;
+        put16(out, (uint16_t)length);
         return length > INT16_MAX ? 0 : 2;
     }
     if (length >= UINT32_MAX)
         return 0;
-    Py_ssize_t count = 0;
-    uint32_t value = (uint32_t)length + 1;
-    for (; value > 127; value >>= 7)
-        out[count++] = (uint8_t)(value | 128);
-    out[count++] = (uint8_t)value;
-    return count;
-}
-
-/* Read the texts of the names in a list of places. Returns false for other lists. */
-static bool read_texts(Splice *self, PyObject *places) {
-    Py_ssize_t after = self->begin + 4;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(places); i++) {
-        PyObject *place = PyList_GET_ITEM(places, i);
-        if (!PyTuple_CheckExact(place) || PyTuple_GET_SIZE(place) != 4 || !PyUnicode_Check(PyTuple_GET_ITEM(place, 0)))
-            return false;
-        if (!has(self->names, PyTuple_GET_ITEM(place, 0)))
-            continue;
-        Py_ssize_t numbers[3];
-        for (int n = 0; n < 3; n++) {
-            PyObject *number = PyTuple_GET_ITEM(place, n + 1);
-            if (!PyLong_CheckExact(number))
-                return false;
-            numbers[n] = PyLong_AsSsize_t(number);
-            if (numbers[n] == -1 && PyErr_Occurred())
-                return false;
-        }
-        if (numbers[1] == -1)
-            continue;
-        if (numbers[0] < after || numbers[1] < numbers[0] || numbers[2] < numbers[1] || numbers[2] > self->end ||
-            !add_text(&self->texts, numbers[0], numbers[1], numbers[2]))
-            return false;
-        after = numbers[2];
-    }
-    return true;
+    put_varint(out, (uint64_t)length + 1);
+    return varint_size((uint64_t)length + 1);
 }
 
 /* Write the bytes of the frame up to its last name. Returns how many, or -1 if the frame has a name without the prefix or
@@ -486,8 +446,7 @@ static PyObject *make_pieces(const Splice *self, PyObject *data) {
         memcpy(out + written, self->data + rest, (size_t)left);
         written += left;
     }
-    for (int i = 0; i < 4; i++)
-        out[i] = (uint8_t)(size >> (24 - 8 * i));
+    put32(out, (uint32_t)size);
     PyObject *head = PyBytes_FromStringAndSize((const char *)out, written);
     if (head != NULL && !copies && (view = PyMemoryView_FromObject(data)) != NULL) {
         PyObject *tail = PySequence_GetSlice(view, rest, self->end);
@@ -518,26 +477,6 @@ static bool read_splice(PyObject *const *args, Splice *self) {
     self->adds = args[2] == Py_True;
     self->compact = args[3] == Py_True;
     return true;
-}
-
-/* splice(data, begin, end, places, names, prefix, adds, compact) -> [bytes | memoryview] | None */
-static PyObject *splice(PyObject *module, PyObject *const *args, Py_ssize_t count) {
-    (void)module;
-    Splice self;
-    Py_buffer buffer;
-    if (count != 8 || !PyList_CheckExact(args[3]) || !read_splice(args + 4, &self))
-        return wrong_call("splice");
-    if (PyObject_GetBuffer(args[0], &buffer, PyBUF_SIMPLE) < 0)
-        return NULL;
-    PyObject *found = NULL;
-    self.data = buffer.buf;
-    start_texts(&self.texts);
-    if (read_position(args[2], buffer.len, &self.end) && read_position(args[1], self.end - 4, &self.begin) &&
-        read_texts(&self, args[3]))
-        found = make_pieces(&self, args[0]);
-    free_texts(&self.texts);
-    PyBuffer_Release(&buffer);
-    return found != NULL ? found : wrong_call("splice");
 }
 
 /* Walk over a frame, and write it with other names: (places, pieces), and None as pieces if the header has tagged fields
@@ -603,14 +542,7 @@ PyMethodDef walk_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyMethodDef functions[] = {
-    {"splice", (PyCFunction)(void (*)(void))splice, METH_FASTCALL,
-     PyDoc_STR("splice(data, begin, end, places, names, prefix, adds, compact, /)\n--\n\nReturn a frame with a prefix "
-               "added to names, or removed; None if it cannot be.")},
-    {NULL, NULL, 0, NULL},
-};
-
-int add_walks(PyObject *module) {
+int prepare_walks(void) {
     tagged_field = PyUnicode_InternFromString("tagged field");
-    return tagged_field == NULL ? -1 : PyModule_AddFunctions(module, functions);
+    return tagged_field == NULL ? -1 : 0;
 }
