@@ -39,9 +39,9 @@ import json, sys
 found = {"version": sys.version.split()[0]}
 try:
     import krammar, pyarrow, pyspark_krammar
-    from krammar.wire.batches.records.compiled import loops
+    from krammar.wire.engine_loading import ENGINE
     found["krammar"] = krammar.__version__
-    found["compiled"] = loops() is not None
+    found["engine"] = ENGINE is not None
 except Exception as error:
     found["error"] = f"{type(error).__name__}: {error}"
 print(json.dumps(found))
@@ -171,7 +171,7 @@ def check_workers() -> Iterator[Result]:
         )
         return
     yield Result(OK, f"Python of workers: {source} ({python}), which imports krammar {__version__}")
-    if found["compiled"]:
+    if found["engine"]:
         yield Result(OK, "the engine of krammar decodes records")
     else:
         yield Result(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from krammar.wire.batches.records import compiled
+from krammar.wire import engine_loading
 from krammar.wire.engine_loading import ENGINE
 from tests.bench import every_message, startup
 from tests.bench.messages import CASES, LARGE_METADATA, UNCOPIED_FETCH
@@ -98,7 +98,7 @@ def _without_loops(run: Callable[[], Any]) -> Callable[[], Any]:
     """Make a run of record batches one in pure Python."""
 
     def pure() -> Any:
-        with patch.object(compiled, "loops", return_value=None):
+        with patch.object(engine_loading, "ENGINE", None):
             return run()
 
     return pure

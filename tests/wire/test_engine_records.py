@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy
 import pytest
 
+from krammar.wire import engine_loading
 from krammar.wire.batches import Bounds, Compression, TimestampType, encode_batch, read_batches
 from krammar.wire.batches.arrow import iter_arrow, to_arrow
-from krammar.wire.batches.records import compiled
 from krammar.wire.batches.records.check import check_records
 from krammar.wire.batches.records.model import Record
 from krammar.wire.batches.records.read import read_records
@@ -46,7 +46,7 @@ def both(monkeypatch: pytest.MonkeyPatch) -> Both:
     def run(what: Callable[[], Any]) -> Any:
         found = []
         for loops in (None, engine):
-            monkeypatch.setattr(compiled, "_loops", loops)
+            monkeypatch.setattr(engine_loading, "ENGINE", loops)
             found.append(_outcome(what))
         assert found[0] == found[1]
         return found[1]
@@ -127,7 +127,7 @@ def spoilt_batch(batch: bytes, records: bytes) -> bytes:
 @pytest.mark.parametrize(("setting", "runs"), [(None, True), ("0", True), ("1", False)])
 def test_the_environment_turns_the_engine_off(setting: str | None, runs: bool) -> None:
     env = {name: value for name, value in os.environ.items() if name != "KRAMMAR_PURE_PYTHON"}
-    code = "from krammar.wire.batches.records.compiled import loops; print(loops() is not None)"
+    code = "from krammar.wire.engine_loading import ENGINE; print(ENGINE is not None)"
     found = subprocess.run(
         [sys.executable, "-c", code],
         env=env if setting is None else {**env, "KRAMMAR_PURE_PYTHON": setting},

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from krammar.wire import engine_loading
 from krammar.wire.batches import arrow_columns
 from krammar.wire.batches.arrow_columns import Part
 from krammar.wire.batches.arrow_schema import (
@@ -29,7 +30,6 @@ from krammar.wire.batches.header import (
     BatchHeader,
     TimestampType,
 )
-from krammar.wire.batches.records import compiled
 from krammar.wire.batches.records.model import MIN_RECORD_SIZE, Columns
 from krammar.wire.batches.records.read import decode_records
 from krammar.wire.errors import DecodeError
@@ -234,9 +234,9 @@ class ArrowPieces:
         """The records as a piece, or None if they must be decoded one by one."""
         if sum(count for _, count in runs) < FEW:
             return None
-        native = compiled.loops()
+        native = engine_loading.ENGINE
         if native is not None:
-            return self._decode_compiled(native, buf, runs)
+            return self._decode_by_engine(native, buf, runs)
         if self.one_by_one:
             return None
         if len(buf) > arrow_columns.LARGEST:
@@ -265,8 +265,8 @@ class ArrowPieces:
         columns = [found.keys, found.values, found.offsets, found.timestamps]
         return pa.record_batch([*columns, no_headers(len(places))], schema=SCHEMA)
 
-    def _decode_compiled(self, native: Any, buf: bytes, runs: _Runs) -> pa.RecordBatch | None:
-        """The same with the compiled loop, which also decodes headers."""
+    def _decode_by_engine(self, native: Any, buf: bytes, runs: _Runs) -> pa.RecordBatch | None:
+        """The same with the engine, which also decodes headers."""
         parts = []
         for batch, count in runs:
             header = batch.header

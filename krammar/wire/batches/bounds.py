@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 
-from krammar.wire.batches.records import compiled
+from krammar.wire import engine_loading
 from krammar.wire.errors import BatchLimitError
 from krammar.wire.primitives import FAILURES, Malformed, varint, varlong
 
@@ -87,7 +87,7 @@ def _error(text: str, limit: str) -> BatchLimitError:
 
 def _headers(buf: bytes, pos: int, count: int, most: int) -> int:
     """Count headers without reading them. Stops above ``most``."""
-    native = compiled.loops()
+    native = engine_loading.ENGINE
     if native is not None:
         try:
             counted: int = native.count_headers(buf, pos, count, most)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from itertools import repeat
 
+from krammar.wire import engine_loading
 from krammar.wire.batches.bounds import Bounds, default_bounds
-from krammar.wire.batches.records import compiled
 from krammar.wire.batches.records.explain import explain_check
 from krammar.wire.batches.records.model import INT64_MAX, INT64_MIN, MIN_RECORD_SIZE
 from krammar.wire.batches.records.varint_bytes import FIRST_BYTES, LOW_BITS
@@ -37,7 +37,7 @@ def check_records(
         bounds = default_bounds()
     if count > bounds.records:
         bounds.check_count(count)
-    native = compiled.loops()
+    native = engine_loading.ENGINE
     if native is not None:
         try:
             found: tuple[int, int, int] = native.check_records(buf, pos, count, bounds.headers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import repeat
 from typing import TYPE_CHECKING
 
-from krammar.wire.batches.records import compiled
+from krammar.wire import engine_loading
 from krammar.wire.batches.records.explain import explain_read
 from krammar.wire.batches.records.model import Columns, Record
 from krammar.wire.batches.records.varint_bytes import FIRST_BYTES, LOW_BITS
@@ -35,7 +35,7 @@ def read_records(
     Raises:
         DecodeError: a record is invalid.
     """
-    native = compiled.loops()
+    native = engine_loading.ENGINE
     if native is not None:
         own = appended_at is None
         timestamp = base_timestamp if own else appended_at

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from krammar.wire.batches.records import compiled
+from krammar.wire import engine_loading
 from krammar.wire.batches.records.explain import explain_write, kind_of
 from krammar.wire.batches.records.model import INT64_MAX, INT64_MIN, Record
 from krammar.wire.errors import EncodeError
@@ -54,7 +54,7 @@ def encode_records(
     for name, number in (("base_offset", base_offset), ("base_timestamp", base_timestamp)):
         if not isinstance(number, int):
             raise EncodeError(f"{name}: needs an int, not {kind_of(number)}", path=name)
-    native = compiled.loops()
+    native = engine_loading.ENGINE
     if native is not None:
         try:
             made: tuple[bytes, int, int] = native.encode_records(
