@@ -8,12 +8,11 @@ from typing import Any
 import kafka_wire
 
 from krammar.wire.message import REPLACED
+from tests.bench.peers import PURE
 from tests.bench.timing import OURS, Statement, measure
 from tests.generated.catalogue import Message
 from tests.generated.strategies import samples
 from tests.generated.values import build
-
-PURE = "pure"
 
 
 @dataclass(frozen=True)

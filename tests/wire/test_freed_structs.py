@@ -27,8 +27,7 @@ def pair(package: Any) -> Iterator[type[Any]]:
     cls = package.Pair
     cls.decode(cls().encode(0), 0)
     yield cls
-    with_finalizer = vars(cls).get("__del__")
-    if with_finalizer is not None:
+    if "__del__" in vars(cls):
         del cls.__del__
 
 
