@@ -94,7 +94,12 @@ class Topics:
         if name == METADATA_TOPIC:
             log.warning("topic %s is not created: the name is reserved", name)
             return None
-        yield from self.creating(name, self._config.num_partitions)
+        try:
+            yield from self.creating(name, self._config.num_partitions)
+        except ApiError as error:
+            # Another client has used the name meanwhile, and the topic is there.
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
         return self._cluster.topics.get(name)
 
     def _placed(self, partitions: int, factor: int) -> Replicas:

@@ -199,6 +199,25 @@ def test_metadata_creates_topics(broker: Broker, client: RawClient, version: int
     append(client, "fresh", 1)
 
 
+def test_clients_create_the_same_topic_at_once(broker: Broker, client: RawClient) -> None:
+    """Their steps take turns, as those of large topics do."""
+
+    def create() -> set[UUID]:
+        waiting = [broker.topics.creating_on_use("fresh") for _ in range(3)]
+        found = set()
+        while waiting:
+            steps = waiting.pop(0)
+            try:
+                next(steps)
+                waiting.append(steps)
+            except StopIteration as end:
+                found.add(end.value.topic_id)
+        return found
+
+    assert len(broker.call(create)) == 1
+    assert listed(client) == {"fresh": 1}
+
+
 def test_automatic_creation_makes_internal_topics_as_their_coordinators_do(
     broker: Broker, client: RawClient
 ) -> None:
