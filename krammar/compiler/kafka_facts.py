@@ -1,16 +1,17 @@
 """Facts about Apache Kafka's messages that its JSON schemas lack.
 
 Where a request is sent, which schemas have a version before them on the wire, which integers are enums
-(``KAFKA_ENUMS``), and the definition file of each message.
+(``KAFKA_ENUMS``), what fields mean, and the definition file of each message.
 """
 
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from krammar.compiler.names import snake_case
-from krammar.compiler.schemas import MessageSchema
+from krammar.compiler.schemas import MessageSchema, SchemaField
 
 # Where a request must be sent, from the protocol guide and the KIPs that added the requests. Other requests
 # go to any broker, or to the leader of a partition.
@@ -151,6 +152,31 @@ KAFKA_ENUMS = {
     "*TopologyDescriptionNode.NodeType": "StreamsTopologyNodeType int8",
 }
 
+# Entities that the schemas do not name: from a pattern as above to the entity and the type of the field.
+_ENTITIES = {
+    "*.TopicId": "topicId uuid",
+    "Fetch*.SessionId": "fetchSessionId int32",
+    "*ErrorMessage": "errorMessage string",
+    "StreamsGroupHeartbeatResponse.Status.StatusDetail": "errorMessage string",
+    "*TopicRegex": "namePattern string",
+    "ListTransactionsRequest.TransactionalIdPattern": "namePattern string",
+    "*.Partition": "partition int32",
+    "*.PartitionId": "partition int32",
+    "*.PartitionIds": "partition int32",
+    "*.PartitionIndex": "partition int32",
+    "*.PartitionIndexes": "partition int32",
+    "*.Partitions": "partition int32",
+    "Produce*.Index": "partition int32",
+    "FetchSnapshot*.Index": "partition int32",
+    "SaslAuthenticate*.AuthBytes": "secret bytes",
+    "*DelegationToken*.Hmac": "secret bytes",
+    "*Scram*.Salt": "secret bytes",
+    "*Scram*.SaltedPassword": "secret bytes",
+    "UserScramCredentialRecord.*Key": "secret bytes",
+    "EnvelopeRequest.RequestData": "secret bytes",
+    "EnvelopeResponse.ResponseData": "secret bytes",
+}
+
 # Folders of a source tree or a jar that do not identify a module.
 _IDLE_FOLDERS = frozenset({"common", "message", "resources", "main", "src"})
 
@@ -177,6 +203,21 @@ def add_facts(schema: MessageSchema) -> None:
     if schema.kind == "request":
         schema.routing = ROUTING.get(schema.base, "")
         schema.cluster_action = schema.base in CLUSTER_ACTIONS
+    _add_entities(schema.name, schema.fields)
+    for name, fields in schema.commons.items():
+        _add_entities(f"{schema.name}.{name}", fields)
+
+
+def _add_entities(place: str, fields: list[SchemaField]) -> None:
+    for item in fields:
+        path = f"{place}.{item.name}"
+        for pattern, target in _ENTITIES.items():
+            entity, type_ = target.split()
+            # Alone, an integer of this name counts partitions.
+            is_count = pattern == "*.Partitions" and not item.array
+            if item.type == type_ and not is_count and fnmatchcase(path, pattern):
+                item.entity = item.entity or entity
+        _add_entities(path, item.fields or [])
 
 
 def _module(path: Path) -> str:

@@ -18,16 +18,15 @@ from krammar.wire.package import Package
 ERROR_CODE = "ErrorCode"
 
 # By the entity of a field in the definitions.
-_ENTITIES = {"topicName": "topic", "groupId": "group", "transactionalId": "transactional_id"}
-# Kafka's schemas do not mark numbers of partitions.
-_ROLES = {
-    "index": "partition",
-    "partition_index": "partition",
-    "partition_indexes": "partition",
-    "partition_id": "partition",
-    "partitions": "partition",  # an array of numbers
-    "coordinator_keys": "key",
+_ENTITIES = {
+    "topicName": "topic",
+    "topicId": "topic_id",
+    "partition": "partition",
+    "groupId": "group",
+    "transactionalId": "transactional_id",
 }
+# FindCoordinator has a key, and in newer versions an array of keys.
+_KEYS = "coordinator_keys"
 # AddPartitionsToTxn has its fields twice, for old and for new versions.
 _OLD = "v3_and_below_"
 # The roles that rules select by.
@@ -182,7 +181,7 @@ def _shape(layout: Layout) -> Shape:
 
 def _role(field: Field) -> str:
     name = field.name.removeprefix(_OLD)
-    return _ENTITIES.get(field.entity) or _ROLES.get(name, name)
+    return _ENTITIES.get(field.entity) or ("key" if name == _KEYS else name)
 
 
 def error_places(shape: Shape) -> list[Place]:

@@ -13,7 +13,7 @@ from krammar.tap.frame import Frame
 from krammar.util.printable import escape
 from krammar.wire.message import Struct
 from krammar.wire.package import Package
-from krammar.wire.reflection import fields
+from krammar.wire.reflection import FieldInfo, fields
 from krammar.wire.representation import kinds_of, named
 
 # Fields whose values are shown, and how.
@@ -45,14 +45,8 @@ _COUNTED = {
     "results": "result",
     "node_endpoints": "endpoint",
 }
-# The partitions of a topic, which Kafka's schemas do not mark.
-_PARTITIONS = (
-    "partitions",
-    "partition_data",
-    "partition_responses",
-    "partition_indexes",
-    "partition_errors",
-)
+
+_PARTITION = "partition"  # an entity
 
 _MAX_STRUCTS = 2_000
 _MAX_SHOWN = 3
@@ -170,20 +164,20 @@ class _Walk:
 
     def _topic(self, struct: Struct) -> None:
         cls: Any = type(struct)
-        names, partitions, has_id = _topic_fields(cls)
-        if not names and not has_id:
+        names, ids, partitions = _topic_fields(cls)
+        if not names and not ids:
             return
         name = next(
             (value for f in names if (value := getattr(struct, f)) and type(value) is str), None
         )
-        topic_id = struct.topic_id if has_id else None  # type: ignore[attr-defined]
+        topic_id = getattr(struct, ids[0]) if ids else None
         if not isinstance(topic_id, UUID) or not topic_id.int:
             topic_id = None
         if name and topic_id is not None:
             self.learned.append((topic_id, name))
         key = name or topic_id
-        if key is not None and (partitions is not None or has_id):
-            self.topics[key] = "" if partitions is None else _numbers(getattr(struct, partitions))
+        if key is not None and (partitions or ids):
+            self.topics[key] = _numbers(getattr(struct, partitions[0])) if partitions else ""
 
 
 def _structs(value: Any) -> Iterator[Struct]:
@@ -208,11 +202,25 @@ def _told_fields(kind: type[Struct], top: bool) -> tuple[tuple[str, bool], ...]:
 
 
 @cache
-def _topic_fields(kind: type[Struct]) -> tuple[list[str], str | None, bool]:
-    """Return the fields of a struct that name a topic, the field of its partitions, and whether it has an id."""
+def _topic_fields(kind: type[Struct]) -> tuple[list[str], list[str], list[str]]:
+    """Return the fields of a struct with names of a topic, with its ids, and with its partitions."""
     names = [f.name for f in fields(kind) if f.entity == "topicName" and f.type == "string"]
-    partitions = next((name for name in _PARTITIONS if name in kind._fields), None)
-    return names, partitions, "topic_id" in kind._fields
+    ids = [f.name for f in fields(kind) if f.entity == "topicId" and f.type == "uuid"]
+    partitions = [f.name for f in fields(kind) if f.type.startswith("[") and _is_of_partitions(f)]
+    return names, ids, partitions
+
+
+def _is_of_partitions(info: FieldInfo) -> bool:
+    struct: Any = info.struct  # mypy takes instances for their class
+    return info.entity == _PARTITION or (
+        struct is not None and _partition_field(struct) is not None
+    )
+
+
+@cache
+def _partition_field(kind: Any) -> str | None:
+    """Return the field of a struct with the number of a partition."""
+    return next((f.name for f in fields(kind) if f.entity == _PARTITION), None)
 
 
 def _numbers(partitions: Any) -> str:
@@ -235,11 +243,10 @@ def _offset(partition: Any) -> str:
 def _number(partition: Any) -> int | None:
     if isinstance(partition, int):
         return partition
-    for name in ("partition_index", "index", "partition", "partition_id"):
-        number = getattr(partition, name, None)
-        if isinstance(number, int):
-            return number
-    return None
+    cls: Any = type(partition)
+    name = _partition_field(cls)
+    number = None if name is None else getattr(partition, name)
+    return number if isinstance(number, int) else None
 
 
 def shorten(text: str) -> str:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
 
 from krammar.tap.frame import Frame, Status
 from krammar.wire.layout import Node
 from krammar.wire.package import Package
+from krammar.wire.reflection import entity_paths
+from krammar.wire.skip import walk_of
 from krammar.wire.tracing import trace_frame
 
-# By Kafka's API: the fields that hold secrets. SASL messages contain passwords and proofs; the others what a later login
-# needs. The HMAC of a delegation token is its password. Messages of other protocols are masked too if API and field have
-# these names.
-SECRETS: dict[str, frozenset[str]] = {
-    "SaslAuthenticate": frozenset({"auth_bytes"}),
-    "AlterUserScramCredentials": frozenset({"salt", "salted_password"}),
-    "CreateDelegationToken": frozenset({"hmac"}),
-    "DescribeDelegationToken": frozenset({"hmac"}),
-    # Contains another request or response, which may be any of these.
-    "Envelope": frozenset({"request_data", "response_data"}),
-    "ExpireDelegationToken": frozenset({"hmac"}),
-    "RenewDelegationToken": frozenset({"hmac"}),
-}
+# The entity of fields that hold secrets: passwords, proofs, and what a later login needs. Kafka's Envelope contains another
+# message, which may have any of these.
+SECRET = "secret"
 _MASK = b"*"
 _PREFIX = 4
 
@@ -46,7 +40,14 @@ def fields_of(package: Package, frame: Frame) -> Fields:
     if frame.raw or frame.status is Status.TOKEN or frame.api_key is None or frame.version is None:
         return found
     version = frame.version if frame.body_version < 0 else frame.body_version
-    trace = trace_frame(package, frame.data, frame.api_key, version, is_request=frame.is_request)
+    trace = trace_frame(
+        package,
+        frame.data,
+        frame.api_key,
+        version,
+        is_request=frame.is_request,
+        is_push=frame.is_push,
+    )
     found.parts = [part.node for part in trace.parts]
     found.end = trace.end
     found.error = "" if trace.error is None else str(trace.error)
@@ -59,27 +60,47 @@ def masked(package: Package, frame: Frame) -> bytes:
         return _MASK * len(frame.data)
     if frame.raw:
         return _mask_raw(package, frame)
-    names = SECRETS.get(frame.api)
-    if names is None:
+    cls = _class_of(package, frame)
+    if cls is None or not has_secrets(cls):
         return frame.data
     found = fields_of(package, frame)
-    if len(found.parts) < 2 or found.error or frame.status is not Status.OK:
-        # Unparsed bytes may contain secrets.
-        return _mask(frame.data, 8 if frame.is_request else 4, len(frame.data))
-    data = frame.data
-    for part in found.parts:
-        for _, node in part.walk():
-            if node.name in names and isinstance(node.value, bytes):
-                data = _mask(data, node.end - len(node.value), node.end)
-    return data
+    if len(found.parts) == 2 and not found.error and frame.status is Status.OK:
+        walk = walk_of(cls, frame.body_version, (SECRET,))
+        inside = walk(frame.data, found.parts[1].offset, len(frame.data))
+        if inside is not None:
+            data = frame.data
+            for _, _, content, end in inside[1]:
+                if content >= 0:
+                    data = _mask(data, content, end)
+            return data
+    # Unparsed bytes may contain secrets.
+    return _mask(frame.data, 8 if frame.is_request else 4, len(frame.data))
+
+
+def _class_of(package: Package, frame: Frame) -> Any:
+    """Return the class of a frame's message, or None."""
+    key = -1 if frame.api_key is None else frame.api_key
+    if frame.is_push:
+        return package.push_class(key) if key in package.pushes else None
+    if key not in package.requests:
+        return None
+    return package.request_class(key) if frame.is_request else package.response_class(key)
+
+
+@cache
+def has_secrets(cls: Any) -> bool:
+    """Return whether a message has a secret in any version."""
+    return any(
+        entity_paths(cls, version, SECRET)
+        for version in range(cls.min_version, cls.max_version + 1)
+    )
 
 
 def _mask_raw(package: Package, frame: Frame) -> bytes:
     """Mask an incomplete frame, with its length prefix, unless its api is known to have no secrets."""
     if frame.is_request:
         key = int.from_bytes(frame.data[_PREFIX : _PREFIX + 2], "big", signed=True)
-        known = package.requests.get(key)
-        if known is None or known.api_name not in SECRETS:
+        if key not in package.requests or not has_secrets(package.request_class(key)):
             return frame.data
     return _mask(frame.data, _PREFIX + (8 if frame.is_request else 4), len(frame.data))
 

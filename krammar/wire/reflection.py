@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, partial
-from itertools import count
 from typing import Any
 
 from krammar.wire.documentation import docs_of
@@ -27,6 +26,10 @@ StructClass = type[Struct]
 EnumClass = type[IntEnum]
 Visit = Callable[[Any], Any]
 Walker = Callable[[Any, Visit], None]
+_Step = Callable[[Any, Visit], Any]
+
+# An entity of ``walker``: the dictionaries of tagged fields that the definitions do not have. No field has this one.
+UNKNOWN_TAGS = "unknown tags"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ def walker(cls: type[Codec], version: int, *entities: str) -> Walker:
     The function takes a message and a function that gets each value, in the order of the definition. What that one
     returns replaces the value, unless it is None. So ``walk(message, names.add)`` collects, and
     ``walk(message, lambda name: f"test-{name}")`` renames. Null is not visited, nor are fields that the version
-    lacks. It is compiled on first use, for each class, version and set of entities::
+    lacks. ``UNKNOWN_TAGS`` visits the dictionaries of unknown tagged fields, if they are not empty::
 
         walk = walker(MetadataResponse, 12, "topicName")
         walk(response, names.add)
@@ -148,13 +151,53 @@ def entity_paths(cls: type[Codec], version: int, *entities: str) -> tuple[str, .
 
 @cache
 def _walker(cls: type[Codec], version: int, entities: frozenset[str]) -> Walker:
-    source = _Source(entities)
-    source.struct(_layout(cls, version), "message", "    ")
-    code = "\n".join(["def walk(message, visit):", *source.lines, "    return"])
-    scope: dict[str, Any] = {"follow": partial(_follow, entities)}
-    exec(compile(code, f"<walker of {cls.__qualname__} v{version}>", "exec"), scope)
-    found: Walker = scope["walk"]
-    return found
+    return _struct(_layout(cls, version), entities) or _visit_nothing
+
+
+def _visit_nothing(message: Any, visit: Visit) -> None:
+    """Walk over a message that has no values of the entities."""
+
+
+def _struct(layout: Layout, entities: frozenset[str]) -> Walker | None:
+    """Return a walker over a struct, or None if it has nothing to visit."""
+    steps = [
+        (item.name, step)
+        for item in (*layout.fields, *layout.tags)
+        if (step := _value(item.type, item.entity in entities, entities)) is not None
+    ]
+    tags = layout.flexible and UNKNOWN_TAGS in entities
+
+    def walk(struct: Any, visit: Visit) -> None:
+        for name, step in steps:
+            value = getattr(struct, name)
+            if value is not None and (new := step(value, visit)) is not None:
+                setattr(struct, name, new)
+        if tags and struct._unknown_tags and (new := visit(struct._unknown_tags)) is not None:
+            struct._unknown_tags = new
+
+    return walk if steps or tags else None
+
+
+def _value(type_: Type, wanted: bool, entities: frozenset[str]) -> _Step | None:
+    """Return a function that visits the values in the value of a field, and returns what replaces that value, or None."""
+    if isinstance(type_, Array):
+        step = _value(type_.element, wanted, entities)
+        return None if step is None else partial(_visit_elements, step)
+    if isinstance(type_, Nested):
+        return _struct(type_.layout, entities)
+    if isinstance(type_, Versioned):
+        return partial(_follow, entities)
+    return _visit if wanted else None
+
+
+def _visit(value: Any, visit: Visit) -> Any:
+    return visit(value)
+
+
+def _visit_elements(step: _Step, values: Any, visit: Visit) -> None:
+    for index, value in enumerate(values):
+        if value is not None and (new := step(value, visit)) is not None:
+            values[index] = new
 
 
 def _follow(entities: frozenset[str], value: Any, visit: Visit) -> None:
@@ -165,51 +208,6 @@ def _follow(entities: frozenset[str], value: Any, visit: Visit) -> None:
     except UnsupportedVersionError:
         return  # a default whose version does not exist has no fields
     walk(value, visit)
-
-
-class _Source:
-    """The statements of a walker."""
-
-    def __init__(self, entities: frozenset[str]) -> None:
-        self.lines: list[str] = []
-        self._entities = entities
-        self._numbers = count()
-
-    def struct(self, layout: Layout, place: str, indent: str) -> None:
-        """Visit the values in a struct."""
-        for item in (*layout.fields, *layout.tags):
-            wanted = item.entity in self._entities
-            if wanted or _holds(item.type, self._entities):
-                self._value(item.type, f"{place}.{item.name}", indent, wanted)
-
-    def _value(self, type_: Type, place: str, indent: str, wanted: bool) -> None:
-        number = next(self._numbers)
-        value, inside = f"value_{number}", f"{indent}    "
-        self.lines += [f"{indent}{value} = {place}", f"{indent}if {value} is not None:"]
-        if isinstance(type_, Array):
-            self.lines.append(f"{inside}for index_{number} in range(len({value})):")
-            self._value(type_.element, f"{value}[index_{number}]", f"{inside}    ", wanted)
-        elif isinstance(type_, Nested):
-            self.struct(type_.layout, value, inside)
-        elif isinstance(type_, Versioned):
-            self.lines.append(f"{inside}follow({value}, visit)")
-        else:
-            self.lines += [
-                f"{inside}new = visit({value})",
-                f"{inside}if new is not None:",
-                f"{inside}    {place} = new",
-            ]
-
-
-def _holds(type_: Type, entities: frozenset[str]) -> bool:
-    """Whether a type contains structs to visit. A struct with a version of its own is decided on when it is met."""
-    inner = _element(type_)
-    if not isinstance(inner, Nested):
-        return isinstance(inner, Versioned)
-    return any(
-        item.entity in entities or _holds(item.type, entities)
-        for item in (*inner.layout.fields, *inner.layout.tags)
-    )
 
 
 def _paths(layout: Layout, entities: frozenset[str]) -> Iterator[str]:

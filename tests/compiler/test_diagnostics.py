@@ -640,14 +640,14 @@ p/a.krm:2:28: error E404: "A" cannot have an entity, because it is bool
   |
 2 |   A: [bool] // v0+, entity topicName
   |                            ^^^^^^^^^
-  = hint: only strings, integers, uuids and arrays of them name something"""),
+  = hint: only strings, bytes, integers, uuids and arrays of them can have one"""),
     # structure
     Case("E404", "an entity of a bool", S + "  A: bool // entity topicName\n", """\
 p/a.krm:2:21: error E404: "A" cannot have an entity, because it is bool
   |
 2 |   A: bool // entity topicName
   |                     ^^^^^^^^^
-  = hint: only strings, integers, uuids and arrays of them name something"""),
+  = hint: only strings, bytes, integers, uuids and arrays of them can have one"""),
     Case("E405", "an unsigned length and null", S + "  A: nullable-uvarint-string\n", """\
 p/a.krm:2:6: error E405: an unsigned length has no number for null
   |

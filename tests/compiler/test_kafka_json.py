@@ -268,7 +268,15 @@ def _field(item: ir.Field, span: ir.VersionRange) -> tuple[object, ...]:
     versions = item.versions.intersect(span)
     doc = " ".join(item.doc.split())
     # The version field and common structs have no documentation in JSON.
-    facts = (item.name, item.python_name, versions, item.tag, item.flexible, item.default)
+    facts = (
+        item.name,
+        item.python_name,
+        versions,
+        item.tag,
+        item.flexible,
+        item.default,
+        item.entity,
+    )
     return (*facts, "" if item.name == "Version" else doc, _type(item.type, versions))
 
 

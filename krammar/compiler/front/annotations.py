@@ -144,7 +144,7 @@ def check_nullable(
 
 def check_entity(node: FieldNode, type_: ir.Type, report: Reporter) -> None:
     type_ = ir.innermost_type(type_)
-    named = isinstance(type_, ir.Varint) or (isinstance(type_, ir.Text) and type_.kind == "string")
+    named = isinstance(type_, ir.Varint | ir.Text)
     if named or (isinstance(type_, ir.Primitive) and (type_.is_integer or type_.name == "uuid")):
         return
     for kind, word in node.annotations:
@@ -153,5 +153,5 @@ def check_entity(node: FieldNode, type_: ir.Type, report: Reporter) -> None:
                 "E404",
                 f'"{node.name.text}" cannot have an entity, because it is {describe(type_)}',
                 word,
-                "only strings, integers, uuids and arrays of them name something",
+                "only strings, bytes, integers, uuids and arrays of them can have one",
             )

@@ -35,7 +35,6 @@ class NamePlan(NamedTuple):
     ``named``                   the attribute with the topic's name beside a topic id, or empty
     ``has_id``, ``ids``         whether it has a topic id, and whether it or a struct inside has one
     ``texts``, ``patterns``, ``pattern_lists``  attributes
-    ``has_pattern``             whether it or a struct inside has a pattern
     ``structs``, ``arrays``     attributes with structs that have any of these, their plans, and whether a struct can be null
     """
 
@@ -45,14 +44,13 @@ class NamePlan(NamedTuple):
     has_id: bool
     ids: bool
     texts: tuple[str, ...]
-    has_pattern: bool
     patterns: tuple[str, ...]
     pattern_lists: tuple[str, ...]
     structs: tuple[tuple[str, NamePlan, bool], ...]
     arrays: tuple[tuple[str, NamePlan], ...]
 
 
-_NOTHING = NamePlan((), (), "", False, False, (), False, (), (), (), ())
+_NOTHING = NamePlan((), (), "", False, False, (), (), (), (), ())
 
 
 @cache
@@ -83,9 +81,6 @@ def plan_of(cls: Any, version: int) -> NamePlan:
     inner_plans = [inner for _, inner, *_ in (*found["structs"], *found["arrays"])]
     lists: dict[str, Any] = {name: tuple(value) for name, value in found.items()}
     lists["ids"] = has_id or any(inner.ids for inner in inner_plans)
-    lists["has_pattern"] = bool(found["patterns"] or found["pattern_lists"]) or any(
-        inner.has_pattern for inner in inner_plans
-    )
     return NamePlan(**lists | {"has_id": has_id, "named": named})
 
 
@@ -144,25 +139,6 @@ def with_ids(plan: NamePlan, struct: Any) -> Iterator[tuple[Any, str]]:
     for name, inner in plan.arrays:
         for element in getattr(struct, name) or ():
             yield from with_ids(inner, element)
-
-
-def add_patterns(plan: NamePlan, struct: Any, tenant: Tenant) -> None:
-    """Limit the regular expressions of a request to a tenant's names. Raises ValueError."""
-    for name in plan.patterns:
-        value = getattr(struct, name)
-        if value is not None:
-            setattr(struct, name, tenant.add_pattern(value))
-    for name in plan.pattern_lists:
-        value = getattr(struct, name)
-        if value is not None:
-            setattr(struct, name, [tenant.add_pattern(each) for each in value])
-    for name, inner, _ in plan.structs:
-        value = getattr(struct, name)
-        if value is not None:
-            add_patterns(inner, value, tenant)
-    for name, inner in plan.arrays:
-        for element in getattr(struct, name) or ():
-            add_patterns(inner, element, tenant)
 
 
 def restore(plan: NamePlan, struct: Any, tenant: Tenant, ids: TenantTopicIds) -> bool:

@@ -17,19 +17,18 @@ from krammar.proxy.filters.tenant_apis import ALLOWED, PASSED, REFUSED
 from krammar.proxy.filters.tenant_calls import REQUESTS, RESPONSES, Memory, TenantCall
 from krammar.proxy.filters.tenant_fields import (
     ENTITIES,
+    PATTERN,
     NamePlan,
-    add_patterns,
     plan_of,
     restore,
     with_ids,
 )
 from krammar.proxy.filters.tenant_frames import BROKER_ID, patch_of
 from krammar.proxy.filters.tenant_names import Tenant
-from krammar.proxy.filters.tenant_tags import untag_of
 from krammar.proxy.filters.topics import ask_names
 from krammar.proxy.interface import Close, Connection, Exchange, Method, Patch, on
 from krammar.wire.package import package_of
-from krammar.wire.reflection import Walker, walker
+from krammar.wire.reflection import UNKNOWN_TAGS, Walker, walker
 
 _PACKAGE = package_of(kafka_wire)
 _FREQUENT = (
@@ -61,12 +60,13 @@ def _on_others(method: Method) -> Method:
 
 
 class _Kind(NamedTuple):
-    """What to do with the messages of a class and a version."""
+    """What to do with the messages of a class and a version. Walkers visit names, patterns and unknown tagged fields."""
 
     plan: NamePlan
-    walk: Walker
+    names: Walker
+    patterns: Walker
+    tags: Walker
     special: Callable[[Any, TenantCall], Any] | None
-    untag: Callable[[Any], None] | None
 
 
 def _kind(message: Any, version: int) -> _Kind:
@@ -76,10 +76,16 @@ def _kind(message: Any, version: int) -> _Kind:
 
 @cache
 def _kind_of(cls: Any, version: int) -> _Kind:
+    names = walker(cls, version, *ENTITIES)
+    patterns = walker(cls, version, PATTERN)
+    tags = walker(cls, version, UNKNOWN_TAGS)
     special = REQUESTS.get(cls) or RESPONSES.get(cls)
-    return _Kind(
-        plan_of(cls, version), walker(cls, version, *ENTITIES), special, untag_of(cls, version)
-    )
+    return _Kind(plan_of(cls, version), names, patterns, tags, special)
+
+
+def _no_tags(tags: dict[int, bytes]) -> dict[int, bytes]:
+    """Replace tagged fields that the definitions do not have: a newer broker could find names in them."""
+    return {}
 
 
 class Tenants(SeesLogins):
@@ -183,15 +189,13 @@ class Tenants(SeesLogins):
         kind = _kind(request, exchange.version)
         if kind.special is not None and (answer := kind.special(request, call)) is not None:
             return answer
+        try:
+            kind.patterns(request, tenant.add_pattern)
+        except ValueError as error:
+            return _invalid_pattern(request, str(error))
+        kind.names(request, tenant.add)
+        kind.tags(request, _no_tags)
         plan = kind.plan
-        if plan.has_pattern:
-            try:
-                add_patterns(plan, request, tenant)
-            except ValueError as error:
-                return _invalid_pattern(request, str(error))
-        kind.walk(request, tenant.add)
-        if kind.untag is not None:
-            kind.untag(request)
         if isinstance(request, kafka_wire.DescribeTopicPartitionsRequest) and not request.topics:
             return self._name_topics(request, exchange, tenant)
         if plan.ids:
@@ -236,8 +240,7 @@ class Tenants(SeesLogins):
         kind = _kind(response, exchange.version)
         if kind.special is not None:
             kind.special(response, call)
-        if kind.untag is not None:
-            kind.untag(response)
+        kind.tags(response, _no_tags)
 
     # -- frames
 
