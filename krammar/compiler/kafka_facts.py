@@ -152,7 +152,7 @@ KAFKA_ENUMS = {
     "*TopologyDescriptionNode.NodeType": "StreamsTopologyNodeType int8",
 }
 
-# Entities that the schemas do not name: from a pattern as above to the entity and the type of the field.
+# Entities that the schemas do not name: from a pattern as above to the entity and the types of the field.
 _ENTITIES = {
     "*.TopicId": "topicId uuid",
     "Fetch*.SessionId": "fetchSessionId int32",
@@ -168,6 +168,15 @@ _ENTITIES = {
     "*.Partitions": "partition int32",
     "Produce*.Index": "partition int32",
     "FetchSnapshot*.Index": "partition int32",
+    "UpdateRaftVoterResponse.CurrentLeader.Host": "brokerHost string",
+    "UpdateRaftVoterResponse.CurrentLeader.Port": "brokerPort int32",
+    "FindCoordinatorResponse.Host": "brokerHost string",
+    "FindCoordinatorResponse.Port": "brokerPort int32",
+    **{
+        f"*Response.{struct}.{name}": f"broker{name} {types}"
+        for struct in ("Brokers", "Coordinators", "NodeEndpoints")
+        for name, types in (("Host", "string"), ("Port", "int32 uint16"))
+    },
     "SaslAuthenticate*.AuthBytes": "secret bytes",
     "*DelegationToken*.Hmac": "secret bytes",
     "*Scram*.Salt": "secret bytes",
@@ -212,10 +221,10 @@ def _add_entities(place: str, fields: list[SchemaField]) -> None:
     for item in fields:
         path = f"{place}.{item.name}"
         for pattern, target in _ENTITIES.items():
-            entity, type_ = target.split()
+            entity, *types = target.split()
             # Alone, an integer of this name counts partitions.
             is_count = pattern == "*.Partitions" and not item.array
-            if item.type == type_ and not is_count and fnmatchcase(path, pattern):
+            if item.type in types and not is_count and fnmatchcase(path, pattern):
                 item.entity = item.entity or entity
         _add_entities(path, item.fields or [])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from krammar.proxy.frames import Frames
 from krammar.proxy.interface import Connection, Filter, Method, Named, Patch, Relay, Watch
-from krammar.proxy.rewrite import TAGGED_ENDPOINTS, may_change
+from krammar.proxy.rewrite import check_marks, ends_with_endpoints, may_change
 from krammar.proxy.running import hook_error, name_of
 from krammar.proxy.work import Work
 from krammar.wire.kafka import (
@@ -40,8 +40,8 @@ class Chain:
 
     Raises:
         TypeError: an element is not a filter, or names a class of another protocol.
-        ValueError: a filter is in the chain twice, or frames have to be read of a protocol whose frames pass unread
-            (``Package.is_kafka_like``).
+        ValueError: a filter is in the chain twice, frames have to be read of a protocol whose frames pass unread
+            (``Package.is_kafka_like``), or Kafka's definitions do not mark the addresses of brokers.
     """
 
     def __init__(
@@ -102,7 +102,9 @@ class Chain:
         self.refuse_unknown = self._refuse_unknown or any(
             each.refuse_unknown for each in self.filters
         )
-        if not self.package.is_kafka_like:
+        if self.package.is_kafka_like:
+            check_marks(self.package)
+        else:
             self._check_unread(methods)
         # What is done, by api key and version as one number of 32 bits, for all requests of the protocol.
         # Connections have the dictionary, so it stays the same. ApiVersions depends on all that filters name, and
@@ -189,13 +191,15 @@ class Chain:
                 _patch(requests, self.package.request_class, key, version),
                 _patch(responses, self.package.response_class, key, version),
             )
+        rewrite = may_change(self.package, key, version)
         work = Work(
             key,
             version,
             requests,
             responses,
             *patches,
-            rewrite=may_change(self.package, key) and version >= TAGGED_ENDPOINTS.get(key, 0),
+            rewrite=rewrite,
+            ends_with_nodes=rewrite and ends_with_endpoints(self.package, key),
             has_acks=key == PRODUCE and has_acks(self.package),
             tokens=key == SASL_HANDSHAKE and version == 0 and has_tokens(self.package),
             silent=known is not None and self.package.responses[key] is None,

@@ -28,7 +28,7 @@ from krammar.proxy.listeners import Listeners, Port
 from krammar.proxy.relayed import RelayedRequests, RelayedResponses
 from krammar.proxy.requests import Requests
 from krammar.proxy.responses import Responses
-from krammar.proxy.rewrite import endpoints, limit_versions, node_id
+from krammar.proxy.rewrite import Endpoint, endpoints, limit_versions
 from krammar.proxy.running import FilterError, hook_error, why_closed
 from krammar.proxy.shared import LargeFrames, Shared
 from krammar.proxy.work import Refused, Work
@@ -36,7 +36,7 @@ from krammar.util.printable import escape
 from krammar.util.sockets import address_text
 from krammar.util.turns import Turns
 from krammar.util.worker import WorkerThread
-from krammar.wire.kafka import API_VERSIONS, METADATA
+from krammar.wire.kafka import API_VERSIONS, METADATA, has_api_versions, is_named
 
 if TYPE_CHECKING:
     from krammar.proxy.metrics import ProxyMetrics
@@ -313,16 +313,17 @@ class Link(Shared):
     def rewrite(self, api_key: int, response: Any) -> list[str] | Awaitable[list[str]]:
         if self.rewritten.forgotten:
             self.rewritten = self._listeners.views.get(self._host)
-        if api_key == API_VERSIONS:
-            return limit_versions(self.chain.package, response, self.chain.limits)
+        package = self.chain.package
+        if api_key == API_VERSIONS and has_api_versions(package):
+            return limit_versions(package, response, self.chain.limits)
         # A response can name the same broker for thousands of groups.
-        by_broker: dict[tuple[int, str, int], list[Any]] = {}
-        for each in endpoints(api_key, response):
-            by_broker.setdefault((node_id(each), each.host, each.port), []).append(each)
+        by_broker: dict[tuple[int, str, int], list[Endpoint]] = {}
+        for each in endpoints(response):
+            by_broker.setdefault(each.place, []).append(each)
         brokers = {
             (node, Address(host, port)): found for (node, host, port), found in by_broker.items()
         }
-        if api_key == METADATA:
+        if api_key == METADATA and is_named(package, METADATA, "Metadata"):
             self._listeners.take_addresses(brokers.keys())
         ports = []
         for node, upstream in brokers:
@@ -342,13 +343,13 @@ class Link(Shared):
         if len(nodes) > _MOST_NODES:
             del nodes[next(iter(nodes))]
 
-    def _replace(self, upstream: Address, named: list[Any], port: int | None) -> str:
+    def _replace(self, upstream: Address, named: list[Endpoint], port: int | None) -> str:
         """Replace the address of a broker by the proxy's; return what was done."""
         for each in named:
-            each.host, each.port = self._host, port
+            each.move(self._host, port)
         return f"{upstream} replaced by {address_text((self._host, port))}"
 
-    async def _open_ports(self, brokers: dict[tuple[int, Address], list[Any]]) -> list[str]:
+    async def _open_ports(self, brokers: dict[tuple[int, Address], list[Endpoint]]) -> list[str]:
         notes = []
         for (node, upstream), named in brokers.items():
             port = await self._listeners.port_for(node, upstream)

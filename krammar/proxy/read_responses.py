@@ -19,7 +19,7 @@ from krammar.proxy.running import patch_error, run_response, steps_for
 from krammar.proxy.work import Work
 from krammar.wire.errors import EncodeError, WireError
 from krammar.wire.framing import PREFIX
-from krammar.wire.kafka import API_VERSIONS
+from krammar.wire.kafka import API_VERSIONS, has_api_versions
 from krammar.wire.negotiation import offered_versions
 
 
@@ -129,7 +129,7 @@ class ReadResponses(Ordered):
     def _run(self, pending: PendingRequest, read: Read) -> Any:
         """Run the chain over a response. Returns the response, or an awaitable of it."""
         work = pending.work
-        if work.api_key == API_VERSIONS and work.rewrite:
+        if work.api_key == API_VERSIONS and has_api_versions(self.shared.chain.package):
             self.shared.offered = offered_versions(read.message)
         if not work.responses:
             return read.message

@@ -8,55 +8,83 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from krammar.wire.kafka import API_VERSIONS, KAFKA, fields_by_name, has_api_versions, is_named
+from krammar.wire.kafka import (
+    API_VERSIONS,
+    KAFKA,
+    METADATA,
+    fields_by_name,
+    has_api_versions,
+    is_named,
+)
 from krammar.wire.package import Package
+from krammar.wire.reflection import fields
 
-# By api key: the name of an API, and the fields of its response that have host and port of a node to which the receiver may
-# connect, or of arrays of them; "" is the response itself. Not included are the endpoints that Kafka Streams applications publish
-# for each other (StreamsGroupHeartbeat, StreamsGroupDescribe), which are not brokers, and the listeners in DescribeQuorum, which
-# are only displayed.
-ENDPOINTS: dict[int, tuple[str, tuple[str, ...]]] = {
-    0: ("Produce", ("node_endpoints",)),
-    1: ("Fetch", ("node_endpoints",)),
-    3: ("Metadata", ("brokers",)),
-    10: ("FindCoordinator", ("", "coordinators")),  # to v3 and from v4
-    52: ("Vote", ("node_endpoints",)),
-    53: ("BeginQuorumEpoch", ("node_endpoints",)),
-    54: ("EndQuorumEpoch", ("node_endpoints",)),
-    59: ("FetchSnapshot", ("node_endpoints",)),
-    60: ("DescribeCluster", ("brokers",)),
-    78: ("ShareFetch", ("node_endpoints",)),
-    79: ("ShareAcknowledge", ("node_endpoints",)),
-    82: ("UpdateRaftVoter", ("current_leader",)),
-}
-_IDS = ("node_id", "broker_id", "leader_id")
+# Entities of the definitions: the address of a broker to which receivers of a response connect, in one struct.
+_HOST, _PORT, _ID = "brokerHost", "brokerPort", "brokerId"
 
-# Responses to Produce and Fetch are frequent. By api key: the first version with node endpoints, which are a tagged
-# field at their end (KIP-951).
-TAGGED_ENDPOINTS = {0: 10, 1: 16}
+# Responses to Produce and Fetch are frequent. Their node endpoints are a tagged field at their end (KIP-951).
+_TAGGED = {0: "Produce", 1: "Fetch"}
 
 
-def endpoints(api_key: int, response: Any) -> list[Any]:
-    """Return the parts of a response that have ``host`` and ``port`` of a node to connect to.
+class Endpoint(NamedTuple):
+    """The address of a broker in a response: the struct with it, and the attributes with its id, host and port."""
+
+    struct: Any
+    names: tuple[str, str, str]
+
+    @property
+    def place(self) -> tuple[int, str, int]:
+        """The id of the broker, its host and its port."""
+        node, host, port = self.names
+        return getattr(self.struct, node), getattr(self.struct, host), getattr(self.struct, port)
+
+    def move(self, host: str, port: int | None) -> None:
+        """Replace the address."""
+        setattr(self.struct, self.names[1], host)
+        setattr(self.struct, self.names[2], port)
+
+
+class _Places(NamedTuple):
+    """Where a struct has addresses: its own attributes as in ``Endpoint``, and those with structs that have addresses."""
+
+    own: tuple[str, str, str] | None
+    inside: tuple[tuple[str, _Places], ...]
+
+
+@cache
+def _places(cls: Any) -> _Places:
+    known = {info.entity: info.name for info in fields(cls)}
+    own = (known[_ID], known[_HOST], known[_PORT]) if _HOST in known else None  # see E406
+    structs: list[tuple[str, Any]] = [(each.name, each.struct) for each in fields(cls)]
+    inside = [(name, _places(struct)) for name, struct in structs if struct is not None]
+    return _Places(own, tuple((name, each) for name, each in inside if any(each)))
+
+
+def endpoints(response: Any) -> list[Endpoint]:
+    """Return the addresses of brokers in a response.
 
     An unknown coordinator or leader, with an empty host or without a port, is omitted.
     """
-    _, names = ENDPOINTS.get(api_key, ("", ()))
-    found = []
-    for name in names:
-        value = getattr(response, name, None) if name else response
-        if not name and not hasattr(response, "host"):
-            continue  # the definitions have newer versions only
-        nodes = value if isinstance(value, list) else [] if value is None else [value]
-        found += [node for node in nodes if node.host and node.port > 0]
+    found: list[Endpoint] = []
+    cls: Any = type(response)  # mypy takes instances, which have no hash, for their class
+    _find(response, _places(cls), found)
     return found
 
 
-def node_id(node: Any) -> int:
-    """Return the id of a node that ``endpoints`` found."""
-    return int(next(getattr(node, name) for name in _IDS if hasattr(node, name)))
+def _find(value: Any, places: _Places, found: list[Endpoint]) -> None:
+    if isinstance(value, list):
+        for each in value:
+            _find(each, places, found)
+    elif value is not None:
+        if places.own is not None:
+            endpoint = Endpoint(value, places.own)
+            _, host, port = endpoint.place
+            if host and port > 0:
+                found.append(endpoint)
+        for name, inside in places.inside:
+            _find(getattr(value, name), inside, found)
 
 
 def limit_versions(
@@ -97,33 +125,48 @@ def limit_versions(
 
 
 @cache
-def may_change(package: Package, api_key: int | None) -> bool:
-    """Return whether responses with this key may be changed; only those of Kafka's protocol are."""
-    if api_key == API_VERSIONS:
-        return has_api_versions(package)
-    name, names = ENDPOINTS.get(-1 if api_key is None else api_key, ("", ()))
-    if api_key is None or not is_named(package, api_key, name):
+def may_change(package: Package, api_key: int | None, version: int | None = None) -> bool:
+    """Return whether responses may be changed: they have addresses of brokers, or are Kafka's ApiVersions.
+
+    Args:
+        version: of the request; None for any version.
+    """
+    info = None if api_key is None else package.requests.get(api_key)
+    if info is None:
+        return api_key == API_VERSIONS and has_api_versions(package)
+    first = info.endpoints_from
+    if first is not None and (version is None or version >= first):
+        return True
+    return api_key == API_VERSIONS and has_api_versions(package)
+
+
+def check_marks(package: Package) -> None:
+    """Check that definitions of Kafka's Metadata mark the addresses of brokers: otherwise clients would leave the proxy.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if package.name == KAFKA or not is_named(package, METADATA, "Metadata"):
+        return
+    brokers = fields_by_name(package.response_class(METADATA)).get("brokers")
+    struct: Any = None if brokers is None else brokers.struct
+    if {"host", "port"} <= fields_by_name(struct).keys() and (
+        package.requests[METADATA].endpoints_from is None
+    ):
+        raise ValueError(
+            f"the definitions of {package.name} do not mark the addresses of brokers: add `entity brokerHost` and "
+            "`entity brokerPort` to the fields of responses, and `entity brokerId` beside them"
+        )
+
+
+@cache
+def ends_with_endpoints(package: Package, api_key: int) -> bool:
+    """Return whether addresses in responses are in a tagged field at their end only, the one with tag 0."""
+    if not is_named(package, api_key, _TAGGED.get(api_key, "")):
         return False
     if package.name == KAFKA:
         return True
-    response = package.response_class(api_key)
-    known = fields_by_name(response)
-    # Definitions of some versions lack some of them.
-    there = [name for name in names if (name or "host") in known]
-    if api_key in TAGGED_ENDPOINTS and any(known[name].tag != 0 for name in there):
-        return False
-    return bool(there) and all(
-        _is_endpoint(known[name].struct if name else response)
-        and (not name or known[name].type.count("[") < 2)
-        for name in there
-    )
-
-
-def _is_endpoint(struct: Any) -> bool:
-    types = {name: field.type for name, field in fields_by_name(struct).items()}
-    ids = [types[name] for name in _IDS if name in types]
-    return (
-        types.get("host") == "string"
-        and types.get("port") in ("int32", "uint16")
-        and ids[:1] == ["int32"]
-    )
+    cls = package.response_class(api_key)
+    tags = {info.name: info.tag for info in fields(cls)}
+    places = _places(cls)
+    return places.own is None and {tags[name] for name, _ in places.inside} == {0}

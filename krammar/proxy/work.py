@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from krammar.proxy.interface import Method, Patch
-from krammar.proxy.rewrite import TAGGED_ENDPOINTS
 
 
 class Refused(Exception):
@@ -44,10 +43,10 @@ class Work:
     refusal: str = ""
     counts: bool = False
     in_place: bool = False
+    ends_with_nodes: bool = False
     reads_response: bool = field(init=False)
     follows: bool = field(init=False)
     is_plain: bool = field(init=False)
-    ends_with_nodes: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.reads_response = self.rewrite or bool(self.responses)
@@ -61,7 +60,6 @@ class Work:
             or self.refusal
             or self.counts
         )
-        self.ends_with_nodes = self.rewrite and self.api_key in TAGGED_ENDPOINTS
 
     @property
     def is_needed(self) -> bool:

@@ -64,6 +64,7 @@ class RequestInfo(NamedTuple):
                        "txn coordinator" or "share coordinator"
     ``is_cluster_action``  whether only brokers and controllers send it, to each other. The marks of ``kafka_wire`` are
                        those of Kafka's ApiKeys, which has DescribeQuorum and UpdateFeatures among them
+    ``endpoints_from``  the first version whose response has addresses of brokers (entity ``brokerHost``), or None
     """
 
     key: int
@@ -73,6 +74,7 @@ class RequestInfo(NamedTuple):
     flexible_from: int | None
     routing: str
     is_cluster_action: bool = False
+    endpoints_from: int | None = None
 
     @property
     def api_name(self) -> str:
@@ -103,7 +105,8 @@ class Package:
 
     ``modules`` maps each module to the names that it defines. ``requests`` has for each api key the names of the
     request's and the response's class, first, last and first flexible version, routing, and unusual header versions.
-    ``cluster_actions`` are the keys of requests that only brokers and controllers send.
+    ``cluster_actions`` are the keys of requests that only brokers and controllers send. ``endpoints`` has for each request
+    whose response has addresses of brokers the first version with them.
     ``pushes`` has for each key of a message that the server sends by itself the name of its class, first, last and first
     flexible version, and header versions. ``response_keys`` are the keys in headers of responses that differ from those
     of the requests. ``heads`` are the places of key, version and correlation id in the headers of requests and of
@@ -119,6 +122,7 @@ class Package:
         pushes: Mapping[int, tuple[Any, ...]] | None = None,
         response_keys: Mapping[int, int] | None = None,
         cluster_actions: tuple[int, ...] = (),
+        endpoints: Mapping[int, int] | None = None,
         heads: tuple[Any, Any] | None = None,
     ) -> None:
         self.name = name
@@ -126,8 +130,9 @@ class Package:
         self.responses: dict[int, str | None] = {}
         self._headers: dict[int, tuple[_Pairs, ...]] = {}
         for key, (request, response, low, high, flexible, routing, *headers) in requests.items():
+            action, addresses = key in cluster_actions, (endpoints or {}).get(key)
             self.requests[key] = RequestInfo(
-                key, request, low, high, flexible, routing, key in cluster_actions
+                key, request, low, high, flexible, routing, action, addresses
             )
             self.responses[key] = response
             self._headers[key] = tuple(headers) or _header_pairs(low, flexible)
@@ -203,7 +208,7 @@ class Package:
 
         Raises UnknownApiKeyError and UnsupportedVersionError.
         """
-        _, name, low, high, _, _, _ = self._request(api_key)
+        _, name, low, high, *_ = self._request(api_key)
         if not low <= version <= high:
             raise UnsupportedVersionError(name, version, low, high, api_key=api_key)
         request, response = self._headers[api_key]
@@ -248,7 +253,7 @@ class Package:
         if info is None:
             headers: _Pairs = ((0, 1),) if self.has_kafkas_heads else ()
             raise self._unknown(key, self._try_header(data, headers, version))
-        _, name, low, high, _, _, _ = info
+        _, name, low, high, *_ = info
         headers, _ = self._headers[key]
         if not low <= version <= high:
             header = self._try_header(data, headers, version)

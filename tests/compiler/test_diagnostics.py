@@ -660,6 +660,18 @@ p/a.krm:2:6: error E405: a `varint-bytes` can always be null
 2 |   A: nullable-varint-bytes
   |      ^^^^^^^^^^^^^^^^^^^^^
   = hint: write `varint-bytes`"""),
+    Case("E406", "an address without a port", S + "  Id: int32 // entity brokerId\n  Host: string // entity brokerHost\n", """\
+p/a.krm:3:3: error E406: S has no brokerPort in all versions of Host
+  |
+3 |   Host: string // entity brokerHost
+  |   ^^^^
+  = hint: mark host, port and id of the broker in one struct: `entity brokerHost`, `brokerPort`, `brokerId`"""),
+    Case("E406", "a port that is too narrow", S + "  Id: int32 // entity brokerId\n  Host: string // entity brokerHost\n  Port: int16 // entity brokerPort\n", """\
+p/a.krm:4:3: error E406: Port cannot be the brokerPort of an address
+  |
+4 |   Port: int16 // entity brokerPort
+  |   ^^^^
+  = hint: choose one of int32, int64, uint16, uint32, uint64"""),
     Case("E501", "a version field that is not first", "S => not top level, with version field\n  A: int8\n  Version: int16\n", """\
 p/a.krm:2:3: error E501: the first field is not "Version"
   |

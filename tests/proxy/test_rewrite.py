@@ -14,7 +14,7 @@ from kafka_wire import (
     UpdateRaftVoterResponse,
 )
 
-from krammar.proxy.rewrite import ENDPOINTS, endpoints, limit_versions, may_change
+from krammar.proxy.rewrite import endpoints, ends_with_endpoints, limit_versions, may_change
 from krammar.wire.layout import Array, Layout, Nested
 from krammar.wire.package import package_of
 from krammar.wire.representation import kinds_of, named
@@ -40,46 +40,57 @@ def layouts(layout: Layout) -> Iterator[Layout]:
 
 
 def test_every_response_with_hosts_and_ports_is_decided_on() -> None:
-    found = {}
-    for key in PACKAGE.requests:
-        cls: Any = kafka_wire.response_class(key)
+    unmarked = set()
+    for info in PACKAGE.request_infos():
+        cls: Any = kafka_wire.response_class(info.key)
+        first = None
         for version in range(cls.min_version, cls.max_version + 1):
             for layout in layouts(kafka_wire.layout(cls, version)):
-                names = {field.name for field in (*layout.fields, *layout.tags)}
-                if {"host", "port"} <= names:
-                    found[key] = cls.__name__
-    assert {name for key, name in found.items() if key not in ENDPOINTS} == NO_BROKERS
-    assert set(ENDPOINTS) <= set(found)
+                entities = {field.name: field.entity for field in (*layout.fields, *layout.tags)}
+                if "brokerHost" in entities.values():
+                    first = version if first is None else first
+                    assert (entities["host"], entities["port"]) == ("brokerHost", "brokerPort")
+                elif {"host", "port"} <= entities.keys():
+                    unmarked.add(cls.__name__)
+        assert info.endpoints_from == first, info.name
+    assert unmarked == NO_BROKERS
 
 
-@pytest.mark.parametrize("key", sorted(set(ENDPOINTS) - {3, 10, 60, 82}))
+def found(response: Any) -> list[Any]:
+    return [each.struct for each in endpoints(response)]
+
+
+@pytest.mark.parametrize("key", [0, 1, 52, 53, 54, 59, 78, 79])
 def test_node_endpoints(key: int) -> None:
     cls: Any = kafka_wire.response_class(key)
     node = named(cls, kinds_of(cls)["node_endpoints"])
     known, unknown = node(node_id=1, host="h", port=9), node(node_id=2, host="", port=0)
-    response = cls(node_endpoints=[known, unknown])
-    assert endpoints(key, response) == [known]
-    assert endpoints(key, response)[0] is known
-    assert endpoints(key, cls()) == []
+    [endpoint] = endpoints(cls(node_endpoints=[known, unknown]))
+    assert endpoint.struct is known and endpoint.place == (1, "h", 9)
+    endpoint.move("proxy", 10)
+    assert (known.host, known.port) == ("proxy", 10)
+    assert endpoints(cls()) == []
 
 
 def test_brokers_and_coordinators() -> None:
     broker = MetadataResponse.Broker(node_id=1, host="h", port=9)
-    assert endpoints(3, MetadataResponse(brokers=[broker])) == [broker]
+    assert found(MetadataResponse(brokers=[broker])) == [broker]
     old = FindCoordinatorResponse(node_id=1, host="h", port=9)
-    assert endpoints(10, old) == [old]
+    assert found(old) == [old]
     none = FindCoordinatorResponse(error_code=15, node_id=-1, host="", port=-1)
-    assert endpoints(10, none) == []
-    found = FindCoordinatorResponse.Coordinator(key="g", node_id=1, host="h", port=9)
+    assert found(none) == []
+    known = FindCoordinatorResponse.Coordinator(key="g", node_id=1, host="h", port=9)
     lost = FindCoordinatorResponse.Coordinator(key="g", node_id=-1, host="", port=-1, error_code=15)
-    assert endpoints(10, FindCoordinatorResponse(coordinators=[found, lost])) == [found]
+    assert found(FindCoordinatorResponse(coordinators=[known, lost])) == [known]
     leader = UpdateRaftVoterResponse.CurrentLeader(leader_id=1, host="h", port=9)
-    assert endpoints(82, UpdateRaftVoterResponse(current_leader=leader)) == [leader]
-    assert endpoints(82, UpdateRaftVoterResponse()) == []
-    assert endpoints(12, kafka_wire.HeartbeatResponse()) == []
+    assert found(UpdateRaftVoterResponse(current_leader=leader)) == [leader]
+    assert found(UpdateRaftVoterResponse()) == []
+    assert found(kafka_wire.HeartbeatResponse()) == []
     assert may_change(PACKAGE, 18)
     assert not may_change(PACKAGE, 12)
     assert not may_change(PACKAGE, None)
+    assert [may_change(PACKAGE, 1, version) for version in (15, 16)] == [False, True]
+    assert [key for key in PACKAGE.requests if ends_with_endpoints(PACKAGE, key)] == [0, 1]
 
 
 def offered(*ranges: tuple[int, int, int]) -> ApiVersionsResponse:

@@ -147,7 +147,29 @@ def _request_context(request: ir.Request, protocol: ir.Protocol) -> dict[str, An
         "routing": request.routing,
         "response_key": request.response_key,
         "cluster_action": request.cluster_action,
+        "endpoints_from": _endpoints_from(request),
     }
+
+
+def _endpoints_from(request: ir.Request) -> int | None:
+    """The first version whose response has addresses of brokers, or None."""
+
+    def found(struct: ir.Struct, versions: ir.VersionRange) -> Iterator[int]:
+        for item in struct.fields:
+            there = item.versions.intersect(versions)
+            if there is None:
+                continue
+            inner = ir.struct_of(item.type)
+            if inner is not None and inner.version_field is None:
+                yield from found(inner, there)
+            elif item.entity == "brokerHost":
+                yield there.min
+
+    if request.response is None:
+        return None
+    response = request.response
+    versions = ir.VersionRange(response.min_version, response.max_version)
+    return min(found(response, versions), default=None)
 
 
 def _own_headers(request: ir.Request, *tops: int) -> list[Any]:

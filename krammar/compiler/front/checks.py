@@ -39,6 +39,7 @@ def check(protocol: ir.Protocol, diagnostics: Diagnostics) -> None:
                 _check_tags(inside, inside.name in flexible, diagnostics)
                 _check_length_fields(inside, diagnostics)
                 _check_newer(inside, diagnostics)
+                _check_address(inside, diagnostics)
             _check_depth(struct, depths, diagnostics)
             if struct.encoding:
                 sizes.check(struct, diagnostics)
@@ -134,6 +135,40 @@ class _Sizes:
                     found |= self._change_points(inner)
             self._changes[struct.name] = found
         return self._changes[struct.name]
+
+
+# The types that fields of an address can have, by entity.
+_ADDRESS = {
+    "brokerHost": ("string",),
+    "brokerPort": ("int32", "int64", "uint16", "uint32", "uint64"),
+    "brokerId": ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+}
+
+
+def _check_address(struct: ir.Struct, diagnostics: Diagnostics) -> None:
+    """Check that host, port and id of a broker are in one struct, in the same versions."""
+    found = {item.entity: item for item in struct.fields if item.entity in _ADDRESS}
+    first = found.get("brokerHost", found.get("brokerPort"))
+    if first is None:
+        return
+    for entity, types in _ADDRESS.items():
+        item = found.get(entity)
+        if item is None or not item.versions.covers(first.versions):
+            what = f"{struct.name} has no {entity} in all versions of {first.name}"
+            hint = "mark host, port and id of the broker in one struct: `entity brokerHost`, `brokerPort`, `brokerId`"
+        elif _scalar_name(item.type) not in types:
+            what = f"{item.name} cannot be the {entity} of an address"
+            hint = f"choose one of {', '.join(types)}"
+        else:
+            continue
+        diagnostics.add("E406", what, (item or first).position, hint)
+        return
+
+
+def _scalar_name(type_: ir.Type) -> str:
+    if isinstance(type_, ir.Text):
+        return type_.kind
+    return type_.name if isinstance(type_, ir.Primitive) else ""
 
 
 def _check_depth(struct: ir.Struct, depths: dict[str, int], diagnostics: Diagnostics) -> None:

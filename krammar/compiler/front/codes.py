@@ -74,6 +74,7 @@ CODES = {
     "E403": "An enum cannot have this type.",
     "E404": "A field of this type cannot have an entity.",
     "E405": "This form cannot be null, or is null already.",
+    "E406": "The address of a broker is incomplete, or a field of it has a type that cannot hold it.",
     "E501": "The first field is not the version field that the header requires.",
     "E502": "The modifiers of the header cannot be combined.",
     "E503": "The response does not directly follow its request.",
