@@ -202,11 +202,11 @@ def empty_elements(kind: Struct, version: int, flexible: bool, value: Value) -> 
 
 def _empty_in(type_: Type, version: int, flexible: bool, value: Any) -> int:
     if isinstance(type_, Array) and value is not None:
-        return sum(
-            (not _value(type_.element, version, flexible, each))
-            + _empty_in(type_.element, version, flexible, each)
-            for each in value
+        # Whether an element has bytes depends on its type alone.
+        empty = (
+            len(value) if value and not _value(type_.element, version, flexible, value[0]) else 0
         )
+        return empty + sum(_empty_in(type_.element, version, flexible, each) for each in value)
     if isinstance(type_, (Inline, Named)) and value is not None:
         return empty_elements(type_.struct, version, flexible, value)
     return 0

@@ -100,7 +100,7 @@ def shared_context(source: Source) -> dict[str, Any]:
     for file in protocol.files:
         inside = [enum.name for enum in file.enums]
         inside += [struct.name for struct in file.structs if struct.owner == struct.name]
-        modules[file.module] = sorted(inside)
+        modules[file.module] = sorted(inside, key=_as_isort)
     if protocol.requests:
         modules["_api_keys"] = ["ApiKey"]
     return {
