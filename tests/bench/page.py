@@ -49,11 +49,19 @@ def put_file(path: Path, new: str) -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """Something the project promises, and whether this run keeps it."""
+    """Something the project promises, and whether this run keeps it; if not, ``why``, as far as that is known."""
 
     promise: str
     measured: str
     met: bool
+    why: str = ""
+
+    @property
+    def result(self) -> str:
+        """The result, in words."""
+        if self.met:
+            return "met"
+        return f"**missed**: {self.why}" if self.why else "**missed**"
 
 
 def subsection(title: str, note: str, lines: Iterable[str]) -> Iterator[str]:
@@ -72,7 +80,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int
 
 def target_table(name: str, targets: Iterable[Target]) -> list[str]:
     """What was promised, under ``name``, and measured."""
-    rows = [(t.promise, t.measured, "met" if t.met else "**missed**") for t in targets]
+    rows = [(t.promise, t.measured, t.result) for t in targets]
     return markdown_table((name, "Measured", "Result"), rows, left=3)
 
 

@@ -158,42 +158,6 @@ static int write_uuid(PyObject *value, Writer *writer) {
     return WRITTEN;
 }
 
-/* The size of a string in UTF-8, or -1 for lone surrogates, which it cannot carry. */
-static Py_ssize_t utf8_size(int kind, const void *data, Py_ssize_t length) {
-    Py_ssize_t size = length;
-    for (Py_ssize_t i = 0; i < length; i++) {
-        Py_UCS4 c = PyUnicode_READ(kind, data, i);
-        if (c < 0x80)
-            continue;
-        if (c >= 0xD800 && c < 0xE000)
-            return -1;
-        size += c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-    }
-    return size;
-}
-
-static void put_utf8(uint8_t *p, int kind, const void *data, Py_ssize_t length) {
-    for (Py_ssize_t i = 0; i < length; i++) {
-        Py_UCS4 c = PyUnicode_READ(kind, data, i);
-        if (c < 0x80) {
-            *p++ = (uint8_t)c;
-            continue;
-        }
-        if (c < 0x800) {
-            *p++ = (uint8_t)(0xC0 | c >> 6);
-        } else {
-            if (c < 0x10000) {
-                *p++ = (uint8_t)(0xE0 | c >> 12);
-            } else {
-                *p++ = (uint8_t)(0xF0 | c >> 18);
-                *p++ = (uint8_t)(0x80 | (c >> 12 & 0x3F));
-            }
-            *p++ = (uint8_t)(0x80 | (c >> 6 & 0x3F));
-        }
-        *p++ = (uint8_t)(0x80 | (c & 0x3F));
-    }
-}
-
 int write_string(const Type *type, PyObject *value, Writer *writer) {
     if (value == Py_None)
         return write_null(type, writer);
@@ -203,21 +167,28 @@ int write_string(const Type *type, PyObject *value, Writer *writer) {
     if (PyUnicode_READY(value) < 0)
         return FAILED;
 #endif
-    Py_ssize_t length = PyUnicode_GET_LENGTH(value), size = length;
-    const void *data = PyUnicode_DATA(value);
-    bool ascii = PyUnicode_IS_ASCII(value);
-    int kind = PyUnicode_KIND(value);
-    if (!ascii && (size = utf8_size(kind, data, length)) < 0)
-        return DECLINED;
+    PyObject *bytes = NULL;
+    const void *data;
+    Py_ssize_t size;
+    if (PyUnicode_IS_ASCII(value)) {
+        data = PyUnicode_DATA(value);
+        size = PyUnicode_GET_LENGTH(value);
+    } else { /* not PyUnicode_AsUTF8AndSize: it would keep the bytes in the string */
+        bytes = PyUnicode_AsUTF8String(value);
+        if (bytes == NULL) {
+            if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError))
+                return FAILED;
+            PyErr_Clear(); /* lone surrogates */
+            return DECLINED;
+        }
+        data = PyBytes_AS_STRING(bytes);
+        size = PyBytes_GET_SIZE(bytes);
+    }
     int done = write_length(type->prefix, size, writer);
-    if (done < 0)
-        return done;
-    TAKE(p, size);
-    if (ascii)
-        memcpy(p, data, (size_t)size);
-    else
-        put_utf8(p, kind, data, length);
-    return WRITTEN;
+    if (done == WRITTEN)
+        done = write_raw(data, size, writer);
+    Py_XDECREF(bytes);
+    return done;
 }
 
 /* The bytes of a value; `view` needs a release if it has an object. */
