@@ -65,7 +65,7 @@ coverage: setup ## Measure which lines and branches of krammar all tests run (TE
 test-pythons: setup ## Run the tests on every CPython from 3.11 to 3.14 found (pyenv, PATH)
 	$(BIN)/python -m tests.pythons
 
-test-newest: setup ## Run the tests without Spark on the newest CPython found, if newer than that of .venv (as CI does)
+test-newest: setup ## Run the tests without Spark on the newest CPython found, if newer than that of .venv
 	$(BIN)/python -m tests.pythons --newest
 
 regen: setup ## Write generated/ from definitions/ and templates/
