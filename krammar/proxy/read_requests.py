@@ -80,6 +80,7 @@ class ReadRequests(Asking):
         self._work = work
         self._long = len(frame) > ONE_TURN
         if self._long:
+            self._undecided = correlation_id_of(frame)
             self.wait_for(self._process_in_turns(work, frame, None))
             return
         began = time.monotonic()
@@ -88,6 +89,9 @@ class ReadRequests(Asking):
             if read is None:
                 return
             self._long = time.monotonic() - began > LONG
+            if self._long:
+                # From now on: whoever watches sees the frame before the task begins.
+                self._undecided = correlation_id_of(frame)
             finished = (
                 self._process_in_turns(work, frame, read)
                 if self._long
@@ -101,7 +105,6 @@ class ReadRequests(Asking):
 
     async def _process_in_turns(self, work: Work, frame: bytes, read: Read | None) -> None:
         """Process a request that takes long. ``read`` is None if it is not decoded yet."""
-        self._undecided = correlation_id_of(frame)
         finished = None
         try:
             await asyncio.sleep(0)

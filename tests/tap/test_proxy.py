@@ -12,7 +12,7 @@ from pathlib import Path
 
 import kafka_wire
 import pytest
-from kafka_wire import ApiVersionsRequest, MetadataRequest, MetadataResponse
+from kafka_wire import ApiVersionsRequest, HeartbeatRequest, MetadataRequest, MetadataResponse
 
 from krammar.faults import Faults
 from krammar.proxy import server as proxy
@@ -626,3 +626,18 @@ def test_large_frames_that_rules_read_count_for_the_limit(monkeypatch: pytest.Mo
             client.socket.shutdown(socket.SHUT_WR)
             answer = framed(hashlib.sha256(large).digest())
             assert client.read_to_end() == answer
+
+
+def test_what_rules_do_to_requests_that_take_long_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a request is processed in later turns, and the tap waits for what is noted there."""
+    monkeypatch.setattr("krammar.proxy.read_requests.LONG", -1.0)
+    faults = Faults(kafka_wire)
+    faults.on("Heartbeat", name="busy").answer("REQUEST_TIMED_OUT")
+    with (
+        upstream(broker) as server,
+        TapThread(server.address, faults=faults) as tap,
+        Client(tap.address) as client,
+    ):
+        client.socket.sendall(framed(request(HeartbeatRequest(group_id="g"), 4)))
+        assert client.socket.recv(65536)
+    assert [frame.note for frame in tap.recorder.frames] == ["busy: answered REQUEST_TIMED_OUT"]
