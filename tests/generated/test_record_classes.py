@@ -1,6 +1,6 @@
 """The classes of record batches and messages against kio's and kafka-python's builders and readers.
 
-``krammar.wire.records`` has a faster reader and writer of its own; these are the plain structs that
+``krammar.wire.batches`` has a faster reader and writer of its own; these are the plain structs that
 the definitions describe.
 """
 
