@@ -166,9 +166,10 @@ def test_the_table_of_requests_says_what_the_classes_say() -> None:
                 cls.flexible_from,
                 cls.routing,
                 info.is_cluster_action,
+                info.endpoints_from,
             )
     by_name = {info.name: info for info in kafka_wire.requests()}
-    assert by_name["MetadataRequest"] == (3, "MetadataRequest", 0, 13, 9, "", False)
+    assert by_name["MetadataRequest"] == (3, "MetadataRequest", 0, 13, 9, "", False, 0)
     assert by_name["JoinGroupRequest"].routing == "group coordinator"
     assert by_name["SaslHandshakeRequest"].flexible_from is None
     assert len(by_name) == len(ApiKey)
