@@ -97,7 +97,7 @@ class Topics:
         try:
             yield from self.creating(name, self._config.num_partitions)
         except ApiError as error:
-            # Another client has used the name meanwhile, and the topic is there.
+            # Another client has created it meanwhile.
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
         return self._cluster.topics.get(name)

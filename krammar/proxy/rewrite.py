@@ -19,7 +19,6 @@ from krammar.wire.kafka import (
     is_named,
 )
 from krammar.wire.package import Package
-from krammar.wire.reflection import fields
 
 # Entities of the definitions: the address of a broker to which receivers of a response connect, in one struct.
 _HOST, _PORT, _ID = "brokerHost", "brokerPort", "brokerId"
@@ -55,10 +54,10 @@ class _Places(NamedTuple):
 
 @cache
 def _places(cls: Any) -> _Places:
-    known = {info.entity: info.name for info in fields(cls)}
+    fields = fields_by_name(cls)
+    known = {field.entity: name for name, field in fields.items()}
     own = (known[_ID], known[_HOST], known[_PORT]) if _HOST in known else None  # see E406
-    structs: list[tuple[str, Any]] = [(each.name, each.struct) for each in fields(cls)]
-    inside = [(name, _places(struct)) for name, struct in structs if struct is not None]
+    inside = ((name, _places(field.struct)) for name, field in fields.items() if field.struct)
     return _Places(own, tuple((name, each) for name, each in inside if any(each)))
 
 
@@ -131,13 +130,11 @@ def may_change(package: Package, api_key: int | None, version: int | None = None
     Args:
         version: of the request; None for any version.
     """
-    info = None if api_key is None else package.requests.get(api_key)
-    if info is None:
-        return api_key == API_VERSIONS and has_api_versions(package)
-    first = info.endpoints_from
-    if first is not None and (version is None or version >= first):
+    if api_key == API_VERSIONS and has_api_versions(package):
         return True
-    return api_key == API_VERSIONS and has_api_versions(package)
+    info = None if api_key is None else package.requests.get(api_key)
+    first = None if info is None else info.endpoints_from
+    return first is not None and (version is None or version >= first)
 
 
 def check_marks(package: Package) -> None:
@@ -167,6 +164,5 @@ def ends_with_endpoints(package: Package, api_key: int) -> bool:
     if package.name == KAFKA:
         return True
     cls = package.response_class(api_key)
-    tags = {info.name: info.tag for info in fields(cls)}
-    places = _places(cls)
-    return places.own is None and {tags[name] for name, _ in places.inside} == {0}
+    fields, places = fields_by_name(cls), _places(cls)
+    return places.own is None and {fields[name].tag for name, _ in places.inside} == {0}

@@ -9,7 +9,7 @@ from typing import Any
 from krammar.tap.frame import Frame, Status
 from krammar.wire.layout import Node
 from krammar.wire.package import Package
-from krammar.wire.reflection import entity_paths
+from krammar.wire.reflection import fields
 from krammar.wire.skip import walk_of
 from krammar.wire.tracing import trace_frame
 
@@ -89,11 +89,10 @@ def _class_of(package: Package, frame: Frame) -> Any:
 
 @cache
 def has_secrets(cls: Any) -> bool:
-    """Return whether a message has a secret in any version."""
-    return any(
-        entity_paths(cls, version, SECRET)
-        for version in range(cls.min_version, cls.max_version + 1)
-    )
+    """Return whether a struct has a secret in any version."""
+    known = fields(cls)
+    structs: list[Any] = [info.struct for info in known if info.struct is not None]
+    return any(info.entity == SECRET for info in known) or any(map(has_secrets, structs))
 
 
 def _mask_raw(package: Package, frame: Frame) -> bytes:
