@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import sys
@@ -46,7 +45,6 @@ def run(
     """
     config = broker.config
     RetainedMemory().trim()
-    _allow_open_files()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter or TextFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
@@ -103,15 +101,6 @@ async def _control(broker: Broker, port: int, stack: AsyncExitStack) -> HttpCont
         raise BrokerError(f"cannot listen on 127.0.0.1:{port} for commands: {why(error)}") from None
     stack.push_async_callback(http.close)
     return http
-
-
-def _allow_open_files() -> None:
-    """Raise the limit of open files to the maximum: each partition in use has an open file."""
-    with contextlib.suppress(ImportError, OSError, ValueError):  # not a Unix, or not allowed
-        import resource
-
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _number(count: int, noun: str) -> str:

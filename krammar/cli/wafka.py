@@ -58,15 +58,17 @@ def wafka_produce(topic: str, server: str, partition: int | None, acks: str, tim
     """
     from krammar.client.errors import ClientError
     from krammar.client.wafka import WafkaClient
+    from krammar.util.sockets import parse_address
     from krammar.wire.errors import WireError
 
-    host, colon, port = server.rpartition(":")
-    if not colon or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise click.BadParameter(f"{server!r} is not HOST:PORT", param_hint="--server")
+    try:
+        host, port = parse_address(server, lowest=1)
+    except ValueError:
+        raise click.BadParameter(f"{server!r} is not HOST:PORT", param_hint="--server") from None
     done = 0
     lines: list[str] = []
     try:
-        with WafkaClient(host.strip("[]"), int(port), timeout_ms=timeout) as client:
+        with WafkaClient(host, port, timeout_ms=timeout) as client:
 
             def flush() -> None:
                 nonlocal done

@@ -10,6 +10,7 @@ from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 from krammar.auth.oauth import OAuthError, check_extensions
 from krammar.auth.scram import BY_NAME as SCRAM
 from krammar.util.settings import Parser, choice, split_list, text, trimmed
+from krammar.util.sockets import parse_address
 
 _MECHANISMS = ("PLAIN", *SCRAM, OAUTHBEARER)
 
@@ -70,20 +71,18 @@ def parse_acks(value: Any) -> int:
 
 def servers(value: Any) -> tuple[tuple[str, int], ...]:
     parts = split_list(value) if isinstance(value, str) else [part.strip() for part in value]
-    servers = [parse_address(part) for part in parts if part]
+    servers = [_server(part) for part in parts if part]
     if not servers:
         raise ValueError("names no server")
     return tuple(dict.fromkeys(servers))
 
 
-def parse_address(address: str) -> tuple[str, int]:
-    """Parse ``host:port``, ``[ipv6]:port`` or ``PROTOCOL://host:port`` to a pair."""
-    host, colon, port = address.rpartition("://")[2].rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(f"{address!r} is not host:port")
-    return host, int(port)
+def _server(address: str) -> tuple[str, int]:
+    """Parse ``host:port``, ``[ipv6]:port`` or ``PROTOCOL://host:port``."""
+    try:
+        return parse_address(address.rpartition("://")[2], lowest=1, bare_ipv6=True)
+    except ValueError:
+        raise ValueError(f"{address!r} is not host:port") from None
 
 
 # What they do in Java follows here from the other settings.

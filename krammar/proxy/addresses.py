@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from krammar.util.sockets import address_text, why
+from krammar.util.sockets import address_text, parse_address, why
 
 # Seconds to wait for a broker to accept a connection.
 CONNECT_TIMEOUT = 10.0
@@ -31,11 +31,7 @@ class Address(NamedTuple):
     @classmethod
     def parse(cls, text: str, default_host: str = "127.0.0.1") -> Address:
         """Parse ``host:port``, ``[::1]:port``, ``:port`` or ``port``. Raises ValueError for other text."""
-        host, _, port = text.rpartition(":")
-        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        if (bare == host and ":" in bare) or not port.isdecimal() or int(port) > 65_535:
-            raise ValueError(f"{text!r} is not host:port")
-        return cls(bare or default_host, int(port))
+        return cls(*parse_address(text, default_host))
 
 
 # In place of the address of a broker: any one of ``upstream``. No broker has this address.

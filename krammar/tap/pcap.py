@@ -17,6 +17,7 @@ from struct import pack
 from krammar.tap.fields import masked
 from krammar.tap.frame import Frame
 from krammar.tap.observer import Observer
+from krammar.util.sockets import parse_address
 from krammar.wire.framing import PREFIX
 from krammar.wire.package import Package
 
@@ -225,10 +226,10 @@ def _ends(stream: _Stream, from_client: bool) -> tuple[_Side, _Side]:
 
 def _split(text: str, port: int) -> tuple[str, int]:
     """Split ``host:port`` as a capture has it; ``port`` is for text without one."""
-    host, _, number = text.rpartition(":")
-    if host and number.isdecimal() and int(number) < 1 << 16:
-        return host.strip("[]"), int(number)
-    return text, port
+    try:
+        return parse_address(text)
+    except ValueError:
+        return text, port
 
 
 def _checksum(data: bytes) -> int:
