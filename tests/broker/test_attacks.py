@@ -22,10 +22,10 @@ from kafka_wire import (
     OffsetFetchRequest,
 )
 
-from krammar.broker import Broker, byte_connection
+from krammar.broker import Broker
 from krammar.broker import connection as connection_module
 from krammar.broker import connections as connections_module
-from krammar.broker.byte_connection import TLS_PIECE
+from krammar.broker.connection import TLS_PIECE
 from krammar.broker.connections import RECEIVE_SIZE
 from krammar.broker.handlers.fetch import MAX_FETCH
 from krammar.wire.batches import read_batches
@@ -333,7 +333,7 @@ def test_large_responses_are_written_as_the_client_reads(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Transports copy what they cannot send at once."""
-    monkeypatch.setattr(byte_connection, "LARGE_RESPONSE", MEGABYTE)
+    monkeypatch.setattr(connection_module, "LARGE_RESPONSE", MEGABYTE)
     filled(broker)
     deaf = Deaf(broker)
     [(unread, written)] = broker.call(

@@ -17,7 +17,7 @@ import pytest
 
 from krammar.auth.tls_acceptor import BUFFER
 from krammar.broker import Broker
-from krammar.broker.byte_connection import TLS_PIECE
+from krammar.broker.connection import TLS_PIECE
 from krammar.testing.certificates import make_certificates
 from krammar.wire.batches import read_batches
 from tests.broker.requests import batch, create_topic, fetch_request, produce
