@@ -20,19 +20,25 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import UUID
 
+import kafka_wire
+
 from krammar.broker.assembly import Assembly
-from krammar.broker.config import BrokerConfig
+from krammar.broker.config import BrokerConfig, Listener
+from krammar.broker.config.definitions import split_address
 from krammar.broker.errors import BrokerError
+from krammar.broker.node import Node, node_configs
 from krammar.broker.timers import Timers, system_ms
 from krammar.broker.upkeep import Upkeep
 from krammar.util.closing import Closing
 from krammar.util.event_loop import new_event_loop
+from krammar.util.sockets import address_text, why
 
 if TYPE_CHECKING:
     from krammar.broker.metrics import Metrics
@@ -44,7 +50,7 @@ log = logging.getLogger("krammar.broker")
 T = TypeVar("T")
 
 
-class Broker(Assembly, Closing):
+class Broker(Closing):
     """A broker with one node, or with several nodes on the same logs (``Cluster`` controls them).
 
     Args:
@@ -69,7 +75,19 @@ class Broker(Assembly, Closing):
         clock: Callable[[], int] = system_ms,
         filters: Iterable[Filter] = (),
     ) -> None:
-        super().__init__(config, nodes, clock, filters)
+        config = BrokerConfig.defaults() if config is None else config
+        configs = [config] if nodes == 1 else node_configs(config, nodes)
+        self.config = configs[0]
+        self.nodes = {each.node_id: Node(each) for each in configs}
+        first = self.nodes[self.config.node_id]
+        self.addresses = first.addresses
+        self.connections = first.connections
+        for node in self.nodes.values():
+            node.connections.share(self.connections)
+        if filters := tuple(filters):
+            self._filter(kafka_wire, *filters)
+        self._clock = clock
+        self._opened = AsyncExitStack()  # closes everything that is open
         self._thread: threading.Thread | None = None
         self._temporary: Path | None = None
         self._loop_thread = 0
@@ -178,7 +196,7 @@ class Broker(Assembly, Closing):
         self._loop_thread = threading.get_ident()
         nodes = self.nodes.values()
         try:
-            self._build()
+            self._assemble()
             for node in nodes:
                 await self._listen(node)
             if self.config.metrics is not None:
@@ -195,6 +213,29 @@ class Broker(Assembly, Closing):
             node.groups.start()
             node.server.sweep_idle()
         Upkeep(self.config, self.timers, self.logs).start()
+
+    def _assemble(self) -> None:
+        """Build all parts. Raises BrokerError, ConfigError and OSError."""
+        parts = Assembly(self.config, self.nodes, self._clock, self._opened)
+        self.loop, self.timers = parts.loop, parts.timers
+        self.logs, self.cluster, self.topics = parts.logs, parts.cluster, parts.topics
+        self.elections, self.transactions = parts.elections, parts.transactions
+        first = self.nodes[self.config.node_id]
+        self.groups, self.handlers = first.groups, first.handlers
+
+    async def _listen(self, node: Node) -> None:
+        """Open the listeners of a node, and register it in the cluster."""
+        await node.listen()
+        listeners = [each for each in node.config.listeners if each.kafka]
+        self.cluster.register(
+            [(each, *node.addresses.advertised(each)) for each in listeners],
+            node_id=node.config.node_id,
+            rack=node.config.broker_rack,
+        )
+
+    async def shut_down(self) -> None:
+        """Close connections, then flush and close the logs. A second call does nothing."""
+        await self._opened.pop_all().aclose()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -218,6 +259,30 @@ class Broker(Assembly, Closing):
     def _remove_temporary(self) -> None:
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+    # Addresses.
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` of each node's first Kafka listener, for the setting of clients."""
+        found = [node.addresses.advertised(self._first) for node in self.nodes.values()]
+        return ",".join(map(address_text, found))
+
+    @property
+    def host(self) -> str:
+        """The host of the first Kafka listener."""
+        return self.addresses.advertised(self._first)[0]
+
+    @property
+    def port(self) -> int:
+        """The port of the first Kafka listener."""
+        return self.addresses.advertised(self._first)[1]
+
+    @property
+    def _first(self) -> Listener:
+        return next(listener for listener in self.config.listeners if listener.kafka)
+
+    # Tests.
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Run a function in the broker's event loop, from any thread, and return its result.
@@ -265,7 +330,6 @@ class Broker(Assembly, Closing):
         broker.faults.on("Produce", topic="orders").answer(ErrorCode.NOT_LEADER_OR_FOLLOWER).times(3)
         ```
         """
-        import kafka_wire
 
         def topic_name(topic_id: UUID) -> str | None:
             topic = self.cluster.topics_by_id.get(topic_id)
@@ -296,6 +360,19 @@ class Broker(Assembly, Closing):
         self._filter(protocol, faults)
         return faults
 
+    def _filter(self, protocol: ModuleType, *filters: Filter) -> None:
+        """Run filters over the requests of a protocol, before those that run already."""
+        from krammar.proxy.chain import Chain
+
+        known = self.connections.chains.get(protocol)
+        if known is not None:
+            for each in filters:
+                known.add_first(each)
+            return
+        chain = Chain(protocol, filters)
+        for node in self.nodes.values():
+            node.connections.chains[protocol] = chain
+
     @cached_property
     def metrics(self) -> Metrics:
         """The numbers of ``--metrics``. Requests are counted from the first use on.
@@ -316,3 +393,16 @@ class Broker(Assembly, Closing):
         for node in nodes:
             node.handlers.observe_by(metrics.observe)
         return metrics
+
+    async def _serve_metrics(self, address: str, metrics: Metrics) -> None:
+        from krammar.util.http_page import HttpPage
+        from krammar.util.prometheus import CONTENT_TYPE
+
+        slices = self.connections.slices
+        page = HttpPage("/metrics", CONTENT_TYPE, lambda: slices.run_from_start(metrics.text()))
+        host, port = split_address("krammar.metrics", address)
+        try:
+            self.metrics_address = await page.listen(host, port)
+        except (OSError, UnicodeError) as error:
+            raise BrokerError(f"cannot listen on {host}:{port} for metrics: {why(error)}") from None
+        self._opened.push_async_callback(page.close)
