@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from krammar.broker.config.tables import BROKER_CONFIGS, TOPIC_CONFIGS
+from krammar.broker.config.definitions import BROKER_CONFIGS, TOPIC_CONFIGS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/durability.md").read_text()

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from kafka_wire import CreateTopicsRequest, ErrorCode
 
 from krammar.broker.errors import ApiError, invalid_request
-from krammar.broker.replicas import check_replicas, invalid_replicas
+from krammar.broker.topic_checks import check_replicas, invalid_replicas
 
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig
     from krammar.broker.nodes import Nodes
+
 
 # Per topic: Kafka limits the number of records in one change of the metadata.
 MAX_PARTITIONS = 10000

@@ -17,7 +17,7 @@ from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
 from krammar.broker.log.manager import LogManager
 from krammar.broker.nodes import Nodes
-from krammar.broker.replicas import check_replicas
+from krammar.broker.topic_checks import check_replicas
 
 NO_LEADER = -1
 Place = tuple[Topic, Partition]

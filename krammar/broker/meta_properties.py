@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from krammar.broker.config.tables import BROKER_CONFIGS
+from krammar.broker.config.definitions import BROKER_CONFIGS
 from krammar.broker.errors import BrokerError
 from krammar.logfiles.uuids import format_uuid, parse_uuid
 from krammar.util.durable import make_folders, write_atomically

@@ -12,13 +12,17 @@ from typing import Any
 
 import kafka_wire as kw
 
-from krammar.broker.config.definitions import ConfigDef, ConfigError
-from krammar.broker.config.tables import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from krammar.broker.config.definitions import (
+    BROKER_CONFIGS,
+    GROUP_CONFIGS,
+    TOPIC_CONFIGS,
+    ConfigDef,
+    ConfigError,
+)
 from krammar.broker.errors import invalid_request
 from krammar.broker.metadata_records import KAFKA_FEATURES, feature_problem
-from krammar.broker.replicas import check_replicas
 from krammar.broker.security.credentials import check_iterations, mechanism_of
-from krammar.broker.topic_names import check_new_topic
+from krammar.broker.topic_checks import check_new_topic, check_replicas
 from krammar.logfiles.names import MAX_OFFSET, epoch_problem, partition_problem
 from krammar.wire.message import Codec
 from krammar.wire.primitives import NULL_UUID

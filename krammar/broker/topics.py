@@ -16,7 +16,7 @@ from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.manager import LogManager
 from krammar.broker.nodes import Logs, Nodes
 from krammar.broker.slices import Steps, finish
-from krammar.broker.topic_names import colliding
+from krammar.broker.topic_checks import colliding
 from krammar.logfiles.names import METADATA_TOPIC
 
 log = logging.getLogger("krammar.broker")

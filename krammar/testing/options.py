@@ -10,9 +10,9 @@ from typing import Any
 
 from krammar.auth.jaas import PLAIN_MODULE
 from krammar.broker import ConfigError
-from krammar.broker.config.tables import BROKER_CONFIGS
+from krammar.broker.config.definitions import BROKER_CONFIGS
 from krammar.broker.errors import ApiError
-from krammar.broker.topic_names import check_new_topic, colliding
+from krammar.broker.topic_checks import check_new_topic, colliding
 from krammar.proxy.interface import Filter
 from krammar.util.diagnostics import did_you_mean
 

@@ -64,10 +64,10 @@ def batches_of(log: PartitionLog, *, committed: bool) -> list[Batch]:
             out, as for a consumer with ``read_committed``
     """
     end = log.last_stable_offset if committed else log.end_offset
-    aborted = log.aborted_entries(log.log_start_offset, end) if committed else []
+    aborted = log.reader.aborted_entries(log.log_start_offset, end) if committed else []
     return [
         Batch(log.topic, log.partition, log.log_start_offset, batch)
-        for batch in log.batches()
+        for batch in log.reader.batches()
         if batch.base_offset < end and not batch.is_control and not is_aborted(batch, aborted)
     ]
 
@@ -77,7 +77,7 @@ def batch_within(log: PartitionLog, first: int, last: int) -> Batch | None:
     begin = max(first, log.log_start_offset)
     if log.deleted or begin > last:
         return None
-    batch = next(log.batches(begin), None)
+    batch = next(log.reader.batches(begin), None)
     if batch is None or batch.base_offset > last:
         return None
     return Batch(log.topic, log.partition, log.log_start_offset, batch)

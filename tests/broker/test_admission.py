@@ -20,7 +20,7 @@ from kafka_wire import (
 
 from krammar.auth.guesses import Guesses
 from krammar.broker import Broker
-from krammar.broker import admission as admission_module
+from krammar.broker import connections as connections_module
 from krammar.broker.config import BrokerConfig, ConfigError
 from krammar.broker.config.definitions import connections_by_ip
 from krammar.broker.log.segment import LogSegment
@@ -91,7 +91,7 @@ def test_files_in_reserve(
 ) -> None:
     with RawClient(broker.port) as client:
         assert served(client)
-        monkeypatch.setattr(admission_module, "open_files", lambda: 8)
+        monkeypatch.setattr(connections_module, "open_files", lambda: 8)
         with connected(broker.port) as refused:
             assert is_closed(refused)
         assert served(client)

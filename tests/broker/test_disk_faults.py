@@ -226,7 +226,7 @@ def test_topics_are_flushed_by_their_own_settings(
             assert produce(client, name, records(1, b"k")).error_code == 0
         log = broker.logs.get("t", 0)
         assert log is not None
-        until(lambda: log.recovery_point > 0)
+        until(lambda: log.durability.recovery_point > 0)
         assert not forced(disk, "[uv]-0/.*log")
         assert produce(client, "u", records(2, b"k")).error_code == 0
         assert forced(disk, "u-0/.*log") and not forced(disk, "v-0/.*log")

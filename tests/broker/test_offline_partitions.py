@@ -161,7 +161,7 @@ def test_deleted_records_stay_deleted_while_a_log_is_unreadable(tmp_path: Path) 
     with started(folder, "interval") as (broker, client):
         fill(client)
         assert produce(client, "t", records(1, b"k"), 1).base_offset == 1
-        broker.call(lambda: broker.logs.get("t", 1).delete_records(1))
+        broker.call(lambda: broker.logs.get("t", 1).retention.delete_records(1))
     aside = unreadable(folder, "t-1")
     with started(folder, "interval") as (broker, client):
         check_offline(client)
@@ -289,7 +289,7 @@ def test_producers_are_not_forgotten_if_the_log_cannot_be_read(
         find_coordinators(client)
         producer = Producer(client).begun()
         assert producer.produce(("t", 1), b"1") == 0
-        broker.call(lambda: broker.logs.get("t", 1).roll())
+        broker.call(lambda: broker.logs.get("t", 1).retention.roll())
     with monkeypatch.context() as patch:
         disk = Disk(folder, patch, ["pread"])
         disk.fail("pread", "t-1/.*log")
@@ -297,5 +297,5 @@ def test_producers_are_not_forgotten_if_the_log_cannot_be_read(
             check_offline(client)
         assert disk.failed
     with started(folder, "interval") as (broker, client):
-        known = broker.call(lambda: broker.logs.get("t", 1).producer_states.in_transaction)
+        known = broker.call(lambda: broker.logs.get("t", 1).producers.in_transaction)
         assert known(producer.id, producer.epoch)

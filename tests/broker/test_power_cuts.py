@@ -65,7 +65,9 @@ class Cuts:
             assert log is not None
             values = self._flushed.values
             values["other"] = {}
-            values["t"] = {at: each for at, each in values["t"].items() if at < log.recovery_point}
+            values["t"] = {
+                at: each for at, each in values["t"].items() if at < log.durability.recovery_point
+            }
 
     def take(self) -> None:
         with self._lock:  # threads flush and remove files

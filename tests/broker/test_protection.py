@@ -11,7 +11,7 @@ from kafka_wire import AccessControlEntryRecord
 
 from krammar.broker import Broker, BrokerConfig, BrokerError
 from krammar.broker.config import ConfigError
-from krammar.broker.config.tables import BROKER_CONFIGS
+from krammar.broker.config.definitions import BROKER_CONFIGS
 from krammar.broker.protection import MISSING, WITHOUT
 from krammar.cli import main
 

@@ -108,7 +108,7 @@ def test_deleted_records_and_topics(broker: KafkaBroker) -> None:
     produce(broker, b"a", b"b", b"c")
     log = broker.broker.logs.get("orders", 0)
     assert log is not None
-    broker.broker.call(log.delete_records, 2)
+    broker.broker.call(log.retention.delete_records, 2)
     assert values(broker.records("orders")) == [b"c"]
     assert values(broker.produced_by("shop")) == [b"c"]
     topics, orders = broker.broker.topics, broker.broker.cluster.topics["orders"]

@@ -1,4 +1,7 @@
-"""Definitions of settings: type, default, accepted values, and the conversion from text."""
+"""Definitions of settings: type, default, accepted values, and the conversion from text.
+
+``BROKER_CONFIGS``, ``TOPIC_CONFIGS`` and ``GROUP_CONFIGS`` come from the tables of ``krammar.util.configs``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from typing import Any
 from kafka_wire import ConfigType
 
 from krammar.logfiles.uuids import parse_uuid
+from krammar.util.configs import config_rows
 from krammar.util.settings import Parser, boolean, integer, number, split_list, trimmed
+from krammar.util.sockets import parse_address
 
 # Constants of this module are faster to read than the members of the enumeration.
 BOOLEAN = ConfigType.BOOLEAN
@@ -280,16 +285,14 @@ def _is_uuid(value: str) -> bool:
 
 def split_address(name: str, text: str) -> tuple[str, int]:
     """Return host and port of ``PORT``, ``HOST:PORT`` or ``[IPV6]:PORT``; the default host is loopback."""
-    match = _ADDRESS.fullmatch(text)
-    if match is None or int(match["port"]) > 65535:
+    try:
+        host, port = parse_address(text, "127.0.0.1")
+    except ValueError:
         reason = "must be a port, or a host and a port, such as 127.0.0.1:9404"
-        raise refused(name, text, reason, f"Value {reason}")
-    return match["host"] or match["ipv6"] or "127.0.0.1", int(match["port"])
+        raise refused(name, text, reason, f"Value {reason}") from None
+    return host, port
 
 
-_ADDRESS = re.compile(
-    r"(?:(?:(?P<host>[^:\[\]\s]+)|\[(?P<ipv6>[0-9a-fA-F:.]+)\]):)?(?P<port>[0-9]{1,5})"
-)
 _PAIR = re.compile(r"[0-9]+:[0-9]+")
 _VALIDATORS: dict[str, Validator | None] = {
     "": None,
@@ -332,3 +335,36 @@ def parse_validator(values: str) -> Validator | None:
 
 def _number(text: str) -> float:
     return float(text) if "." in text else int(text)
+
+
+_NO_DOC = "Known for compatibility; this broker does not act on it."
+
+
+def _table(name: str) -> dict[str, ConfigDef]:
+    return {row["name"]: _definition(row) for row in config_rows(name)}
+
+
+def _definition(row: dict[str, str]) -> ConfigDef:
+    flags = row["flags"].split()
+    synonyms = row.get("synonyms")
+    return ConfigDef(
+        row["name"],
+        ConfigType[row["type"].upper()],
+        None if row["default"] == "-" else row["default"],
+        parse_validator(row["values"]),
+        row["doc"] or _NO_DOC,
+        ((row["name"], 1),) if synonyms is None else tuple(map(_synonym, synonyms.split())),
+        UpdateMode(row.get("update", "read-only")),
+        effect="no-effect" not in flags,
+        internal="internal" in flags,
+    )
+
+
+def _synonym(text: str) -> tuple[str, int]:
+    name, _, factor = text.partition("*")
+    return name, int(factor or 1)
+
+
+BROKER_CONFIGS = _table("broker")
+TOPIC_CONFIGS = _table("topics")
+GROUP_CONFIGS = _table("groups")

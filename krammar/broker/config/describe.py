@@ -8,8 +8,13 @@ from collections.abc import Iterable, Mapping
 from kafka_wire import ConfigSource, ConfigType, DescribeConfigsResponse
 
 from krammar.broker.config.broker_config import LISTENER_KEY, BrokerConfig
-from krammar.broker.config.definitions import ConfigDef, ConfigError, setting_text
-from krammar.broker.config.tables import BROKER_CONFIGS, TOPIC_CONFIGS
+from krammar.broker.config.definitions import (
+    BROKER_CONFIGS,
+    TOPIC_CONFIGS,
+    ConfigDef,
+    ConfigError,
+    setting_text,
+)
 
 # One setting in several units: at each level, the first key that is set wins.
 _SYNONYMS = {

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from krammar.broker.config.definitions import ConfigDef, ConfigError
-from krammar.broker.config.tables import BROKER_CONFIGS
+from krammar.broker.config.definitions import BROKER_CONFIGS, ConfigDef, ConfigError
 from krammar.broker.log.log_config import LogConfig
 
 # The broker's settings as text, the strongest first: for this broker, for all brokers, in the file.

@@ -11,27 +11,31 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import kafka_wire as kw
 
-from krammar.broker.errors import ApiError
-from krammar.broker.groups.assignors import Assignment
+from krammar.broker.errors import ApiError, invalid_request
+from krammar.broker.groups.assignors import QUICK, Assignment, apply, problem_of
 from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.classic_protocol import ClassicProtocol
 from krammar.broker.groups.consumer_group import ConsumerGroup
-from krammar.broker.groups.group import Key
+from krammar.broker.groups.embedded import assignment_of, places_by_name, read_subscription
+from krammar.broker.groups.group import CONSUMER, Key
 from krammar.broker.groups.host import AnyGroup, GroupClient, Host, rebalance_key, session_key
-from krammar.broker.groups.matching import Matching, topics_digest
+from krammar.broker.groups.matching import Matching, matcher, topics_digest
 from krammar.broker.groups.member import (
     AWAY,
+    UNRELEASED,
     UNREVOKED,
     Member,
     Place,
+    join_error,
     places_of,
 )
 from krammar.broker.groups.migration import Migration, not_found
-from krammar.broker.groups.records import topics_of
-from krammar.broker.groups.targets import QUICK, apply, problem_of
+from krammar.broker.groups.records import fits, topics_of
+from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
@@ -319,3 +323,136 @@ class ConsumerProtocol:
     def store(self, group: ConsumerGroup) -> None:
         group.refresh_state()
         self._host.store(group)
+
+
+def check_heartbeat(request: kw.ConsumerGroupHeartbeatRequest, assignors: Sequence[str]) -> None:
+    """Raise ApiError if a request is invalid for any group.
+
+    Args:
+        assignors: the names of those that the broker supports
+    """
+    for name, text in (
+        ("GroupId", request.group_id),
+        ("InstanceId", request.instance_id),
+        ("RackId", request.rack_id),
+        ("MemberId", request.member_id),
+    ):
+        if text is not None and not text.strip():
+            raise invalid_request(f"{name} can't be empty.")
+        if not fits(text):
+            raise invalid_request(f"{name} can't be longer than 32767 bytes.")
+    epoch = request.member_epoch
+    if epoch == 0:
+        if request.rebalance_timeout_ms == -1:
+            raise invalid_request("RebalanceTimeoutMs must be provided in first request.")
+        if request.topic_partitions != []:
+            raise invalid_request("TopicPartitions must be empty when (re-)joining.")
+        if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            raise invalid_request(
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when "
+                "(re-)joining."
+            )
+    elif epoch == AWAY and request.instance_id is None:
+        raise invalid_request("InstanceId can't be null.")
+    elif epoch < AWAY:
+        raise invalid_request("MemberEpoch is invalid.")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise ApiError(
+            kw.ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: "
+            f"{', '.join(assignors)}.",
+        )
+    if request.subscribed_topic_regex:
+        matcher(request.subscribed_topic_regex)
+
+
+class ClassicMembers:
+    """Handles JoinGroup, SyncGroup and Heartbeat in consumer groups."""
+
+    def __init__(
+        self, protocol: ConsumerProtocol, cluster: ClusterMetadata, migration: Migration
+    ) -> None:
+        self._protocol = protocol
+        self._cluster = cluster
+        self._migration = migration
+
+    def join(
+        self, group: ConsumerGroup, request: kw.JoinGroupRequest, client: GroupClient
+    ) -> kw.JoinGroupResponse:
+        """Add or update a member. Raises ApiError."""
+        member_id, instance_id = request.member_id, request.group_instance_id
+        if self._migration.policy == "DISABLED":
+            raise ApiError(kw.ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        self._protocol.check_size(group, member_id)
+        if not group.supports(request):
+            raise ApiError(kw.ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        try:
+            subscription = read_subscription(request.protocols[0].metadata)
+        except WireError:
+            raise ApiError(kw.ErrorCode.INCONSISTENT_GROUP_PROTOCOL) from None
+        if not member_id:
+            member_id = str(uuid4())
+            if instance_id is None and client.version >= 4:
+                return join_error(kw.ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        known = group.members.get(group.statics.get(instance_id or "", member_id))
+        member = known or group.add(Member(member_id, instance_id))
+        downgrade = False
+        if member.member_id != member_id:
+            if request.member_id:
+                raise ApiError(kw.ErrorCode.FENCED_INSTANCE_ID)
+            downgrade = not member.protocols and self._migration.may_downgrade(
+                group, [member.member_id]
+            )
+            self._protocol.replace(group, member, member_id)
+        member.update(request)
+        member.client_id, member.client_host = client.client_id, client.host
+        member.rack_id = subscription.rack_id or member.rack_id
+        owned = places_by_name(subscription.owned_partitions, self._cluster)
+        self._protocol.advance(group, member, owned, subscription.topics, None)
+        response = kw.JoinGroupResponse(
+            generation_id=member.epoch,
+            protocol_type=CONSUMER,
+            protocol_name=request.protocols[0].name,
+            member_id=member_id,
+        )
+        if downgrade:
+            self._protocol.downgrade(group)
+            return response
+        self._protocol.expect(group, member)
+        member.is_due = True
+        self._protocol.time_out(group, member)
+        return response
+
+    def sync(self, group: ConsumerGroup, request: kw.SyncGroupRequest) -> kw.SyncGroupResponse:
+        """Return the partitions of a member. Raises ApiError."""
+        member = group.check_sync(request)
+        if group.group_epoch > member.epoch and member.state != UNREVOKED:
+            self._call_back(group, member)
+        self._protocol.cancel(group, member)
+        self._protocol.expect(group, member)
+        return kw.SyncGroupResponse(
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignment=assignment_of(member, self._cluster),
+        )
+
+    def heartbeat(self, group: ConsumerGroup, request: kw.HeartbeatRequest) -> None:
+        """Extend a session. Raises ApiError; REBALANCE_IN_PROGRESS if the member must join again."""
+        member = group.check_classic(request)
+        self._protocol.expect(group, member)
+        if self._protocol.refresh_topics(group, False):
+            group.group_epoch += 1
+            self._protocol.store(group)
+        must_join = member.epoch < group.group_epoch or member.state == UNREVOKED
+        if not must_join and member.state == UNRELEASED:
+            missing = member.target - member.assigned.keys()
+            must_join = missing.isdisjoint(group.owned_by_others(member))
+        if must_join:
+            self._call_back(group, member)
+
+    def _call_back(self, group: ConsumerGroup, member: Member) -> None:
+        """Tell a member to join again within its rebalance timeout."""
+        if not member.is_due:
+            member.is_due = True
+            self._protocol.time_out(group, member)
+        raise ApiError(kw.ErrorCode.REBALANCE_IN_PROGRESS)

@@ -12,12 +12,14 @@ from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.classic_group import ClassicGroup
-from krammar.broker.groups.classic_members import ClassicMembers
 from krammar.broker.groups.classic_protocol import ClassicProtocol
 from krammar.broker.groups.consumer_group import ConsumerGroup
-from krammar.broker.groups.consumer_protocol import ConsumerProtocol
+from krammar.broker.groups.consumer_protocol import (
+    ClassicMembers,
+    ConsumerProtocol,
+    check_heartbeat,
+)
 from krammar.broker.groups.group import LARGEST_GROUP, GroupState
-from krammar.broker.groups.heartbeat_checks import check_heartbeat
 from krammar.broker.groups.host import AnyGroup, GroupClient
 from krammar.broker.groups.member import join_error, size_of
 from krammar.broker.groups.migration import Migration

@@ -1,8 +1,8 @@
-"""Converts groups to and from records of `__consumer_offsets`."""
+"""Converts groups to and from records of `__consumer_offsets`, and checks records that are read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import kafka_wire
@@ -12,6 +12,7 @@ from kafka_wire import (
     ConsumerGroupMetadataValue,
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataValue,
+    GroupMemberState,
     GroupMetadataKey,
     GroupMetadataValue,
 )
@@ -21,7 +22,8 @@ from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import GroupState
 from krammar.broker.groups.host import AnyGroup
-from krammar.broker.groups.member import Member, Place, by_topic, places_of
+from krammar.broker.groups.member import AWAY, Member, Place, by_topic, places_of
+from krammar.logfiles.names import MAX_EPOCH, epoch_problem, partition_problem, topic_problem
 from krammar.wire.batches import Record
 
 # The version that Kafka 4.4 writes: the newest that is not flexible.
@@ -292,3 +294,91 @@ def _read_classic(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
     group.state = GroupState.STABLE if group.members else GroupState.EMPTY
     group.subscriptions = group.read_subscriptions()
     return group
+
+
+_STATES = (
+    GroupMemberState.STABLE,
+    GroupMemberState.UNREVOKED_PARTITIONS,
+    GroupMemberState.UNRELEASED_PARTITIONS,
+)
+
+
+def check_group_record(kind: str, key: Any, value: Any) -> None:
+    """Check the decoded key and value of a record, which is no tombstone. Raises ValueError."""
+    check = _CHECKS.get(kind)
+    if check is not None:
+        check(key, value)
+
+
+def _check_offset(key: Any, value: Any) -> None:
+    _refuse("topic", topic_problem(key.topic))
+    _refuse("partition", partition_problem(key.partition))
+
+
+def _check_classic(key: Any, value: Any) -> None:
+    _refuse("generation", epoch_problem(value.generation))
+    for member in value.members:
+        _check_timeouts(member, "session_timeout", "rebalance_timeout")
+
+
+def _check_group(key: Any, value: Any) -> None:
+    _refuse("epoch", epoch_problem(value.epoch))
+
+
+def _check_targets(key: Any, value: Any) -> None:
+    _refuse("assignment_epoch", epoch_problem(value.assignment_epoch))
+
+
+def _check_target(key: Any, value: Any) -> None:
+    _check_partitions(value.topic_partitions)
+
+
+def _check_member(key: Any, value: Any) -> None:
+    _check_timeouts(value, "rebalance_timeout_ms")
+    if value.classic_member_metadata is not None:
+        _check_timeouts(value.classic_member_metadata, "session_timeout_ms")
+
+
+def _check_current(key: Any, value: Any) -> None:
+    for name in ("member_epoch", "previous_member_epoch"):
+        epoch = getattr(value, name)
+        if not AWAY <= epoch <= MAX_EPOCH:
+            _refuse(name, f"{epoch} is not the epoch of a member")
+    if value.state not in _STATES:
+        _refuse("state", f"{int(value.state)} is unknown")
+    for topics in (value.assigned_partitions, value.partitions_pending_revocation):
+        _check_partitions(topics)
+        for topic in topics:
+            for epoch in topic.assignment_epochs or ():
+                if not AWAY <= epoch <= MAX_EPOCH:
+                    _refuse("assignment_epochs", f"{epoch} is not the epoch of a member")
+
+
+def _check_partitions(topics: Iterable[Any]) -> None:
+    for topic in topics:
+        for number in topic.partitions:
+            _refuse("partitions", partition_problem(number))
+
+
+def _check_timeouts(holder: Any, *names: str) -> None:
+    for name in names:
+        timeout = getattr(holder, name)
+        if timeout < -1:  # -1 if the client has sent none
+            _refuse(name, f"{timeout} is not a time-out in milliseconds")
+
+
+def _refuse(field: str, problem: str | None) -> None:
+    if problem is not None:
+        raise ValueError(f"{field}: {problem}")
+
+
+_CHECKS: dict[str, Callable[[Any, Any], None]] = {
+    "OffsetCommit": _check_offset,
+    "LegacyOffsetCommit": _check_offset,
+    "GroupMetadata": _check_classic,
+    "ConsumerGroupMetadata": _check_group,
+    "ConsumerGroupTargetAssignmentMetadata": _check_targets,
+    "ConsumerGroupTargetAssignmentMember": _check_target,
+    "ConsumerGroupMemberMetadata": _check_member,
+    "ConsumerGroupCurrentMemberAssignment": _check_current,
+}

@@ -12,7 +12,7 @@ from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import GroupState
 from krammar.broker.groups.host import AnyGroup
 from krammar.broker.groups.offsets import CommittedOffset, Offsets, offset_record, read_offset
-from krammar.broker.groups.record_checks import check_group_record
+from krammar.broker.groups.records import check_group_record
 from krammar.broker.slices import Steps, finish
 from krammar.logfiles.internal_topics import decode_record
 from krammar.util.few_warnings import FewWarnings
@@ -47,7 +47,7 @@ class Shard:
         self.offsets = Offsets()
         stored: dict[str, dict[records.RecordKey, Any]] = {}
         few = FewWarnings(warn)
-        for batch in log.batches():
+        for batch in log.reader.batches():
             if batch.is_control:
                 for control in batch.control_records():
                     if control.type in (ControlRecordType.COMMIT, ControlRecordType.ABORT):

@@ -88,7 +88,7 @@ class FetchHandlers:
                     break
                 end = log.last_stable_offset if committed else log.end_offset
                 if offset < end:
-                    size += log.bytes_from(offset, end, request.min_bytes)
+                    size += log.reader.bytes_from(offset, end, request.min_bytes)
                     if size >= request.min_bytes:
                         break
             else:
@@ -200,7 +200,9 @@ class FetchHandlers:
                 if offset < end or offset > log.end_offset or offset < log.log_start_offset:
                     # The response has at least one batch, whatever its size, so that clients make
                     # progress (KIP-74).
-                    records = log.read(offset, min(most, left), end, first=0 if size else first)
+                    records = log.reader.read(
+                        offset, min(most, left), end, first=0 if size else first
+                    )
                     if not records and not size and offset < end:
                         held_back = True  # until others have read their responses, or max_wait_ms
                         continue
@@ -237,7 +239,7 @@ class FetchHandlers:
         with suppress(ApiError):
             log = self.logs.get(self._topic_name(key), key[1])
             if log is not None:
-                size = log.bytes_from(offset, log.end_offset, LARGE_READ)
+                size = log.reader.bytes_from(offset, log.end_offset, LARGE_READ)
                 return size >= LARGE_READ
         return False
 
@@ -255,7 +257,7 @@ def _aborted(
     log: PartitionLog, begin: int, end: int, records: bytes
 ) -> list[FetchResponse.AbortedTransaction]:
     """Return the aborted transactions that overlap the records."""
-    aborted = log.aborted_transactions(begin, end) if records else None
+    aborted = log.reader.aborted_transactions(begin, end) if records else None
     if not aborted:
         return []
     last = begin

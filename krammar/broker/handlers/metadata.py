@@ -23,7 +23,7 @@ from krammar.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TO
 from krammar.broker.nodes import Nodes
 from krammar.broker.session import Session
 from krammar.broker.slices import Steps
-from krammar.broker.topic_names import check_topic_name
+from krammar.broker.topic_checks import check_topic_name
 from krammar.broker.topics import Topics
 from krammar.wire.primitives import NULL_UUID
 

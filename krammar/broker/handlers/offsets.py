@@ -105,9 +105,9 @@ class OffsetHandlers:
             elif timestamp in (EARLIEST, EARLIEST_LOCAL):
                 found = (-1, log.log_start_offset)
             elif timestamp == MAX_TIMESTAMP:
-                found = log.offset_of_max_timestamp()
+                found = log.reader.offset_of_max_timestamp()
             elif timestamp >= 0:
-                found = log.offset_for_timestamp(timestamp)
+                found = log.reader.offset_for_timestamp(timestamp)
             # A client may only learn about records that it can read.
             looked_up = timestamp >= 0 or timestamp == MAX_TIMESTAMP
             if found is not None and not (looked_up and found[1] >= end):

@@ -19,10 +19,9 @@ from krammar.broker.config.overrides import check_topic
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.meta_properties import random_uuid
 from krammar.broker.nodes import Logs, Nodes
-from krammar.broker.replicas import check_replicas
 from krammar.broker.session import Session
 from krammar.broker.slices import Steps, one_by_one
-from krammar.broker.topic_names import check_new_topic, colliding
+from krammar.broker.topic_checks import check_new_topic, check_replicas, colliding
 from krammar.broker.topics import Topics
 from krammar.wire.primitives import NULL_UUID
 
@@ -242,7 +241,7 @@ class TopicHandlers:
                 raise ApiError(kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if topic in INTERNAL_TOPICS:
                 raise ApiError(kw.ErrorCode.INVALID_TOPIC_EXCEPTION)
-            result.low_watermark = log.delete_records(asked.offset)
+            result.low_watermark = log.retention.delete_records(asked.offset)
         return result
 
 

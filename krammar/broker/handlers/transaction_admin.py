@@ -126,7 +126,7 @@ class TransactionAdminHandlers:
                     coordinator_epoch=producer.coordinator_epoch,
                     current_txn_start_offset=producer.current_txn_first_offset,
                 )
-                for producer in log.producer_states.entries()
+                for producer in log.producers.entries()
             ]
         return result
 

@@ -13,7 +13,7 @@ from krammar.broker.errors import ApiError
 from krammar.broker.nodes import Logs
 from krammar.broker.slices import Steps
 from krammar.broker.timers import Timers
-from krammar.broker.topic_names import check_topic_name
+from krammar.broker.topic_checks import check_topic_name
 from krammar.broker.topics import Topics
 from krammar.wire.batches import Record, encode_batch
 

@@ -1,4 +1,4 @@
-"""Compaction: retains the newest record of each key (``cleanup.policy=compact``).
+"""Compaction: retains the newest record of each key (``cleanup.policy=compact``), in the dirtiest logs first.
 
 A round reads the dirty part of a log, from the end of the last round to the last offset that may be compacted, and
 collects the newest offset of each key. Then it rewrites all segments up to there without outdated records. Offsets
@@ -14,14 +14,20 @@ never change.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import itemgetter
+from weakref import WeakSet
 
 from kafka_wire import AbortedTxn
 
+from krammar.broker.log.environment import Environment
 from krammar.broker.log.log import PartitionLog
+from krammar.broker.log.log_config import INT64_MAX
 from krammar.broker.log.segment import LogSegment, one_batch
+from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
 from krammar.logfiles.names import CLEANED
 from krammar.wire.batches import (
@@ -35,6 +41,7 @@ from krammar.wire.batches import (
 )
 from krammar.wire.batches.control import END_OF_TRANSACTION
 from krammar.wire.batches.header import CODEC, header_at
+from krammar.wire.errors import WireError
 
 # The maximum number of keys in one round, some 200 bytes each. The next round handles the rest.
 MAX_KEYS = 250_000
@@ -130,7 +137,7 @@ class Compaction:
             cleaned_to = yield from self._collect_offsets(segments[:-1])
             chosen = [segment for segment in segments[:-1] if segment.base_offset < self.end]
             if self.end > self.dirt.begin:
-                self._last_of_producers = log.producer_states.last_batches()
+                self._last_of_producers = log.producers.last_batches()
                 transactions = self._transactions(chosen[0].base_offset, self.end)
                 # Batches before v2 have no delete horizon. The age of compacted segments determines whether
                 # their tombstones can be removed.
@@ -140,7 +147,7 @@ class Compaction:
                     legacy_horizon = compacted[-1].modified_ms() - log.config.delete_retention_ms
                 for group in self._groups(segments[: len(chosen) + 1]):
                     yield from self._rewrite(group, transactions, legacy_horizon)
-            log.cleaned_to = cleaned_to
+            log.retention.cleaned_to = cleaned_to
         finally:
             self._discard()
 
@@ -151,7 +158,7 @@ class Compaction:
             self._cleaned = None
 
     def _transactions(self, begin: int, end: int) -> _Transactions:
-        entries = self.log.aborted_entries(begin, end)
+        entries = self.log.reader.aborted_entries(begin, end)
         return _Transactions(sorted(entries, key=lambda entry: -entry.first_offset))
 
     def _collect_offsets(self, segments: list[LogSegment]) -> Generator[None, None, int]:
@@ -235,9 +242,9 @@ class Compaction:
         new.finish_time_index()
         new.write_indexes()
         os.utime(new.path, ns=(modified.st_atime_ns, modified.st_mtime_ns))
-        log.prepare_replacement(new)
+        log.retention.prepare_replacement(new)
         self._cleaned = None
-        log.replace_segments(group, new)
+        log.retention.replace_segments(group, new)
 
     def _filter(
         self,
@@ -324,3 +331,124 @@ def _encode(header: BatchHeader, records: list[Record], horizon: int | None) -> 
         is_control=header.is_control,
         has_delete_horizon=horizon is not None or header.has_delete_horizon,
     )
+
+
+def find_dirt(log: PartitionLog, now_ms: int) -> Dirt:
+    """Return the part of a log to compact. Raises OSError."""
+    config = log.config
+    segments = log.segments
+    begin = log.retention.cleaned_to
+    if not segments[0].base_offset <= begin <= log.active.base_offset:
+        begin = segments[0].base_offset
+    begin = max(begin, log.log_start_offset)
+    end = min(log.last_stable_offset, log.active.base_offset)
+    clean = dirty = 0
+    oldest = INT64_MAX
+    for segment, following in pairwise(segments):
+        if following.base_offset <= begin:
+            clean += segment.size
+            continue
+        if segment.base_offset >= end:
+            break
+        if (
+            config.min_compaction_lag_ms
+            and segment.size
+            and segment.newest_ms() > now_ms - config.min_compaction_lag_ms
+        ):
+            end = max(begin, segment.base_offset)
+            break
+        dirty += segment.size
+        first = segment.header(0)
+        if first is not None:
+            oldest = min(oldest, first.max_timestamp)
+    end = max(begin, end)
+    overdue = dirty > 0 and now_ms - oldest > config.max_compaction_lag_ms
+    total = clean + dirty
+    return Dirt(begin, end, dirty, dirty / total if total else 0.0, overdue)
+
+
+def due_round(log: PartitionLog, now_ms: int) -> Compaction | None:
+    """Return a round for ``log`` if enough of it is dirty, or has waited too long. Raises OSError."""
+    if not log.config.compacts or log.closed:
+        return None
+    dirt = find_dirt(log, now_ms)
+    urgent = dirt.overdue or dirt.ratio > log.config.min_cleanable_dirty_ratio
+    due = urgent and dirt.size and dirt.begin < dirt.end
+    return Compaction(log, dirt, now_ms) if due else None
+
+
+@dataclass(eq=False)
+class Cleaner:
+    """Compacts logs, the dirtiest first.
+
+    Args:
+        logs: all logs
+        cleaned: called with each log that was compacted, or whose compaction has failed
+    """
+
+    _logs: Iterable[PartitionLog]
+    _environment: Environment
+    _cleaned: Callable[[PartitionLog], None]
+    # The current round of compaction, and the remaining steps of all rounds.
+    _round: Compaction | None = field(init=False, default=None)
+    _steps: Generator[None] | None = field(init=False, default=None)
+    _uncleanable: WeakSet[PartitionLog] = field(init=False, default_factory=WeakSet)
+
+    def compact(self, now_ms: int | None = None, *, budget_ms: float = 100) -> bool:
+        """Compact logs, the dirtiest first, for ``budget_ms`` milliseconds.
+
+        Returns whether more work is left, so that it should be called again soon.
+        """
+        until = time.monotonic() + budget_ms / 1000
+        if self._steps is None:
+            self._steps = self._compacting(self._environment.now_ms() if now_ms is None else now_ms)
+        for _ in self._steps:
+            if time.monotonic() >= until:
+                return True
+        self._steps = None
+        return False
+
+    def _compacting(self, now_ms: int) -> Generator[None]:
+        """Compact logs in steps, until none is due."""
+        failed: set[PartitionLog] = set()
+        while True:
+            due: list[tuple[float, PartitionLog]] = []
+            for log in self._logs:
+                found = None if log in failed else self._round_of(log, now_ms)
+                if found is not None:
+                    due.append((found.dirt.ratio, log))
+                yield
+            if not due:
+                return
+            for _, log in sorted(due, key=itemgetter(0), reverse=True):
+                self._round = self._round_of(log, now_ms)
+                if self._round is None:
+                    continue
+                try:
+                    yield from self._round.run()
+                except (OSError, WireError) as error:
+                    failed.add(log)
+                    if not isinstance(error, OSError):
+                        self._uncleanable.add(log)
+                    if not log.closed:
+                        self._environment.warn(f"{log.path.name}: compaction failed: {error}")
+                self._round = None
+                self._cleaned(log)
+                yield
+
+    def _round_of(self, log: PartitionLog, now_ms: int) -> Compaction | None:
+        """Return the round that is due for a log. As in Kafka, unreadable logs are not retried."""
+        if log not in self._uncleanable:
+            with self._environment.warning(
+                f"{log.path.name}: compaction failed", (OSError, DamageError)
+            ):
+                return due_round(log, now_ms)
+        return None
+
+    def stop(self, log: PartitionLog | None = None) -> None:
+        """Give up the current round, if it is about this log; the next call of ``compact`` begins again."""
+        if log is not None and (self._round is None or self._round.log is not log):
+            return
+        if self._steps is not None:
+            self._steps.close()
+        self._round = self._steps = None

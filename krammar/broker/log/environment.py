@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any
+from pathlib import Path
 
 from krammar.broker.timers import system_ms
 from krammar.wire.batches.bounds import Bounds, default_bounds
@@ -24,9 +24,11 @@ class Environment:
     ``removal_planned``   called when a path is added to ``later``
     ``flush_planned``     called when a log gets a ``flush.ms``
     ``delete_delay_ms``   how long the folders of deleted partitions stay on the disk
-    ``log_start_moved``   called with a log when records were deleted on request, which must survive a crash
+    ``log_start_moved``   called with topic and partition when records were deleted on request, which must survive a
+                          crash
     ``flushed``           called after each flush of a log to the disk, with its seconds
-    ``flush_failed``      called with a log for which a flush has failed, so that acknowledged records can be lost
+    ``flush_failed``      called with the folder of a log for which a flush has failed, so that acknowledged records
+                          can be lost
     ``bounds``            the limits of a batch
     """
 
@@ -36,11 +38,11 @@ class Environment:
     fsync: str = "interval"
     producer_expiry_ms: int = 86_400_000
     bounds: Bounds = field(default_factory=default_bounds)
-    log_start_moved: Callable[[Any], None] = lambda log: None
+    log_start_moved: Callable[[str, int], None] = lambda topic, partition: None
     removal_planned: Callable[[], None] = lambda: None
     flush_planned: Callable[[], None] = lambda: None
     flushed: Callable[[float], object] = lambda seconds: None
-    flush_failed: Callable[[Any], None] = lambda log: None
+    flush_failed: Callable[[Path], None] = lambda path: None
     delete_delay_ms: int = 60_000
     later: list[tuple[int, str]] = field(default_factory=list)
 

@@ -10,8 +10,8 @@ from threading import Thread
 
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.files import can_continue, no_descriptors
-from krammar.broker.log.flushing import FlushedLog
 from krammar.broker.log.folder import LogFolder
+from krammar.broker.log.log import PartitionLog
 from krammar.util.durable import sync_together
 
 
@@ -20,7 +20,7 @@ class Flushing(Thread):
 
     def __init__(
         self,
-        logs: Iterable[FlushedLog],
+        logs: Iterable[PartitionLog],
         folders: Sequence[LogFolder],
         now_ms: int,
         *,
@@ -33,7 +33,7 @@ class Flushing(Thread):
         self._now_ms = now_ms
         self._interval = interval
         self._complete = complete  # whether to force everything, whatever is due
-        self.logs: list[tuple[FlushedLog, int, list[str]]] = []
+        self.logs: list[tuple[PartitionLog, int, list[str]]] = []
         self._results: list[float | OSError] = []  # of each log: the seconds, or the error
         self._error: OSError | None = None
 
@@ -44,9 +44,11 @@ class Flushing(Thread):
         """
         while self._rest and time.monotonic() < until:
             log = self._rest.pop()
-            complete = self._complete or log.is_flush_due(self._now_ms, interval=self._interval)
+            complete = self._complete or log.durability.is_flush_due(
+                self._now_ms, interval=self._interval
+            )
             try:
-                paths = None if log.closed else log.begin_flush(complete=complete)
+                paths = None if log.closed else log.durability.begin_flush(complete=complete)
             except OSError as error:
                 if can_continue(error):
                     self._error = error
@@ -54,7 +56,7 @@ class Flushing(Thread):
                     log.take_offline(error)
                 continue
             if paths is not None:
-                self.logs.append((log, log.flush_target(complete=complete), paths))
+                self.logs.append((log, log.durability.flush_target(complete=complete), paths))
         return self.has_begun
 
     @property
@@ -89,9 +91,9 @@ class Flushing(Thread):
             if isinstance(result, OSError) and no_descriptors(result):
                 self._error = result
             elif isinstance(result, OSError):
-                log.fail_flush(result)
+                log.durability.fail_flush(result)
             else:
-                log.finish_flush(end_offset)
+                log.durability.finish_flush(end_offset)
                 if paths:
                     flushed(result)
         return self._error
@@ -106,10 +108,10 @@ class Flusher:
         flushed: called with the logs of each flush
     """
 
-    _logs: Iterable[FlushedLog]
+    _logs: Iterable[PartitionLog]
     _folders: Sequence[LogFolder]
     _environment: Environment
-    _flushed: Callable[[Iterable[FlushedLog]], None]
+    _flushed: Callable[[Iterable[PartitionLog]], None]
     _flushing: Flushing | None = field(init=False, default=None)
 
     def flush(self) -> None:

@@ -8,11 +8,15 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
+from krammar.broker.log.durability import Durability
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.loading import Loaded, UnreadableLog
-from krammar.broker.log.log_config import INT64_MAX, LogConfig
-from krammar.broker.log.retention import RetainedLog
+from krammar.broker.log.log_config import LogConfig
+from krammar.broker.log.producers import Producers
+from krammar.broker.log.reading import PartitionReader
+from krammar.broker.log.retention import Retention
 from krammar.broker.log.segment import LogSegment
+from krammar.broker.log.state import LogState
 from krammar.broker.log.validation import (
     QUICKLY_READ,
     LongCheck,
@@ -50,8 +54,14 @@ class Appended:
     duplicate: bool = False
 
 
-class PartitionLog(RetainedLog):
-    """The batches of a partition, in a folder in Kafka's format."""
+class PartitionLog:
+    """The batches of a partition, in a folder in Kafka's format. Appends to the log, and has a part for everything else.
+
+    ``state``       the segments and offsets, which the parts share
+    ``reader``      reads batches and offsets
+    ``durability``  forces the log to the disk
+    ``retention``   rolls, deletes, truncates and replaces segments
+    """
 
     def __init__(
         self,
@@ -74,13 +84,16 @@ class PartitionLog(RetainedLog):
 
         Raises OSError.
         """
-        super().__init__(path, topic, partition, config, environment)
+        self.path = path
+        self.topic = topic
+        self.partition = partition
         self.topic_id = topic_id
-        self.cleaned_to = cleaned_to
+        self._environment = environment
+        self.state = state = LogState(path, topic, partition, config, environment)
         interval = config.index_interval_bytes
         if failed is None:
             verify_from = None if clean else recovery_point
-            self._adopt(
+            state.adopt(
                 Loaded(
                     path,
                     interval,
@@ -89,13 +102,93 @@ class PartitionLog(RetainedLog):
                     log_start_offset=log_start_offset,
                 )
             )
-            recovery_point = min(recovery_point, self.end_offset)
+            recovery_point = min(recovery_point, state.end_offset)
         else:
-            self._adopt(UnreadableLog(path, interval, log_start_offset))
-        self._begin_unflushed(recovery_point)
+            state.adopt(UnreadableLog(path, interval, log_start_offset))
+        self.reader = PartitionReader(state)
+        self.durability = Durability(state, environment)
+        self.durability.begin(recovery_point)
+        self.retention = Retention(state, self.reader, self.durability, environment, cleaned_to)
         self.update_config(config)
         if failed is not None:
-            self.take_offline(failed)
+            state.take_offline(failed)
+
+    # The state, as others see it.
+
+    @property
+    def config(self) -> LogConfig:
+        return self.state.config
+
+    @property
+    def segments(self) -> list[LogSegment]:
+        return self.state.segments
+
+    @property
+    def active(self) -> LogSegment:
+        """The segment to which batches are appended."""
+        return self.state.active
+
+    @property
+    def size(self) -> int:
+        """The size of all segments in bytes."""
+        return self.state.size
+
+    @property
+    def end_offset(self) -> int:
+        """The next offset; with a single node also the high watermark."""
+        return self.state.end_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self.state.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the earliest open transaction; the end offset without one."""
+        return self.state.last_stable_offset
+
+    @property
+    def latest_epoch(self) -> int:
+        """The latest leader epoch; -1 if there is none."""
+        return self.state.epochs.latest
+
+    @property
+    def producers(self) -> Producers:
+        """The producers, and their open transactions."""
+        return self.state.producers
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be written."""
+        return self.state.closed
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the partition was deleted."""
+        return self.state.deleted
+
+    @property
+    def offline(self) -> str:
+        """Why all requests are refused until the next start; empty while the log is online."""
+        return self.state.offline
+
+    @property
+    def watchers(self) -> set[Callable[[], None]]:
+        """Called when an offset changes, and when the log is closed, deleted or taken offline."""
+        return self.state.watchers
+
+    def check_online(self) -> None:
+        """Raise ApiError if the partition is offline."""
+        self.state.check_online()
+
+    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
+        """Return the largest epoch up to ``leader_epoch`` and its end offset; (-1, -1) if it is unknown."""
+        return self.state.epochs.end_of(leader_epoch, self.state.end_offset)
+
+    def file_of(self, offset: int) -> str:
+        """Return the path of the segment that contains an offset, for errors."""
+        return self.state.from_offset(offset)[0].path
 
     # Appending.
 
@@ -122,37 +215,38 @@ class PartitionLog(RetainedLog):
             ApiError: the batch is refused, or cannot be written; the log is unchanged.
             LongCheck: the check takes long; only if it is to be ``quick``.
         """
-        if self.offline:  # before duplicates are acknowledged again
-            self.check_online()
-        environment = self.environment
+        state = self.state
+        if state.offline:  # before duplicates are acknowledged again
+            state.check_online()
+        environment, config = self._environment, state.config
         now = environment.now_ms() if now_ms is None else now_ms
         if checked is None and quick and len(batch) > QUICKLY_READ:
-            raise LongCheck(partial(read_and_check, batch, self.config, now, environment.bounds))
-        header, body = checked or read_batch(batch, self.config)
-        states = self.producer_states
+            raise LongCheck(partial(read_and_check, batch, config, now, environment.bounds))
+        header, body = checked or read_batch(batch, config)
+        producers = state.producers
         idempotent = header.producer_id >= 0
         if idempotent:
-            sent = states.duplicate(header)
+            sent = producers.duplicate(header)
             if sent is not None:
-                assigned = self.config.message_timestamp_type == "LogAppendTime"
+                assigned = config.message_timestamp_type == "LogAppendTime"
                 append_time = sent.timestamp if assigned else -1
                 first = sent.last_offset - sent.offset_delta
                 return Appended(
-                    first, sent.last_offset, append_time, self.log_start_offset, duplicate=True
+                    first, sent.last_offset, append_time, state.log_start_offset, duplicate=True
                 )
         if checked is None:
-            body = check(body, header, self.config, now, environment.bounds, quick=quick)
+            body = check(body, header, config, now, environment.bounds, quick=quick)
         if idempotent:
-            states.check_batch(header)
+            producers.check_batch(header)
             if (
                 header.is_transactional
                 and transaction_check is not None
-                and not states.in_transaction(header.producer_id, header.producer_epoch)
+                and not producers.in_transaction(header.producer_id, header.producer_epoch)
             ):
                 transaction_check(header)
         self._write(body, header, leader_epoch)
         if idempotent:
-            states.add_batch(header)
+            producers.add_batch(header)
         return self._appended(header)
 
     def append_records(self, records: Sequence[Record]) -> Appended:
@@ -171,7 +265,7 @@ class PartitionLog(RetainedLog):
 
         Offsets of the records are ignored. Records without a timestamp get the current time.
         """
-        now = self.environment.now_ms()
+        now = self._environment.now_ms()
         append_time = self.config.message_timestamp_type == "LogAppendTime"
         return encode_batch(
             [
@@ -194,12 +288,12 @@ class PartitionLog(RetainedLog):
             raise too_large(len(data), self.config)
         header = header_at(data, 0, 0)
         assert header is not None
-        states = self.producer_states
+        producers = self.state.producers
         if header.producer_id >= 0:
-            states.check_batch(header, sequence=False)
-        self._write(data[BODY_AT:], header, max(self.latest_epoch, 0))
+            producers.check_batch(header, sequence=False)
+        self._write(data[BODY_AT:], header, max(self.state.epochs.latest, 0))
         if header.producer_id >= 0:
-            states.add_batch(header)
+            producers.add_batch(header)
         return self._appended(header)
 
     def append_marker(
@@ -215,44 +309,46 @@ class PartitionLog(RetainedLog):
 
         ``timestamp`` is in milliseconds since 1970; None is the current time. Raises ApiError; the log is unchanged then.
         """
-        states = self.producer_states
-        states.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        producers = self.state.producers
+        producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
         marker = ControlRecord(
             ControlRecordType.COMMIT if commit else ControlRecordType.ABORT,
             coordinator_epoch,
-            offset=self.end_offset,
-            timestamp=self.environment.now_ms() if timestamp is None else timestamp,
+            offset=self.state.end_offset,
+            timestamp=self._environment.now_ms() if timestamp is None else timestamp,
         )
         data = encode_control_batch(
             [marker], producer_id=producer_id, producer_epoch=producer_epoch
         )
         header = header_at(data, 0, 0)
         assert header is not None
-        segment = self._write(data[BODY_AT:], header, max(self.latest_epoch, 0))
-        aborted = states.add_marker(header, marker)
+        segment = self._write(data[BODY_AT:], header, max(self.state.epochs.latest, 0))
+        aborted = producers.add_marker(header, marker)
         if aborted is not None:
             segment.transactions.entries.append(aborted)
         return self._appended(header)
 
     def _appended(self, header: BatchHeader) -> Appended:
-        if self.watchers:
-            self.notify()
+        state = self.state
+        if state.watchers:
+            state.notify()
         append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1
-        return Appended(header.base_offset, header.last_offset, append_time, self.log_start_offset)
+        return Appended(header.base_offset, header.last_offset, append_time, state.log_start_offset)
 
     def _write(self, body: bytes, header: BatchHeader, leader_epoch: int) -> LogSegment:
         """Append a batch, and set offsets and position in ``header``. Raises ApiError."""
-        if self.closed:
-            self._check_open()
+        state = self.state
+        if state.closed:
+            state.check_open()
         size = BODY_AT + len(body)
-        offset = self.end_offset
+        offset = state.end_offset
         header.base_offset = offset
         header.partition_leader_epoch = leader_epoch
         try:
-            segment = self.segments[-1]
+            segment = state.segments[-1]
             if self._is_full(segment, size, header):
-                self.roll()
-                segment = self.segments[-1]
+                self.retention.roll()
+                segment = state.segments[-1]
             if header.is_control:
                 segment.transactions  # noqa: B018  reads them: after the write, nothing may fail
             header.position = segment.size
@@ -261,23 +357,26 @@ class PartitionLog(RetainedLog):
             )
             segment.append(start, memoryview(body))
         except (OSError, DamageError) as error:
-            raise self._cannot_write(error) from None
-        if offset + header.last_offset_delta + 1 - self._forced_to >= self._most_unforced:
-            self._force(segment, size, offset + header.last_offset_delta + 1)
-        self._refused = False
+            raise state.cannot_write(error) from None
+        end_offset = offset + header.last_offset_delta + 1
+        durability = self.durability
+        if end_offset - durability.forced_to >= durability.flush_messages:
+            durability.force(segment, size, end_offset)
+        state.refused = False
         segment.note(header)
-        if leader_epoch > self._epochs.latest:
-            self._epochs.begin(leader_epoch, offset)
-        self.size += size
-        self.end_offset = offset + header.last_offset_delta + 1
+        if leader_epoch > state.epochs.latest:
+            state.epochs.begin(leader_epoch, offset)
+        state.size += size
+        state.end_offset = end_offset
         return segment
 
     def _is_full(self, segment: LogSegment, size: int, header: BatchHeader) -> bool:
         """Return whether a batch must begin a new segment."""
-        config = self.config
+        state = self.state
+        config = state.config
         return segment.size > 0 and (
             segment.size + size > config.segment_bytes
-            or self.end_offset + header.last_offset_delta - segment.base_offset > INT32_MAX
+            or state.end_offset + header.last_offset_delta - segment.base_offset > INT32_MAX
             # An entry of the larger index, the time index, has 12 bytes.
             or (len(segment.indexes[0].keys) + 1) * 12 > config.segment_index_bytes
             or self._is_old(segment, header.max_timestamp)
@@ -294,8 +393,8 @@ class PartitionLog(RetainedLog):
         first_timestamp = segment.first_timestamp
         if first_timestamp < 0:
             first_timestamp = segment.created_ms
-            timestamp = self.environment.now_ms()
-        config = self.config
+            timestamp = self._environment.now_ms()
+        config = self.state.config
         longest = config.segment_ms
         if config.compacts and config.max_compaction_lag_ms > 0:
             longest = min(longest, config.max_compaction_lag_ms)
@@ -305,31 +404,49 @@ class PartitionLog(RetainedLog):
 
     def update_config(self, config: LogConfig) -> None:
         """Apply new settings."""
-        self.config = config
-        self.active.interval = config.index_interval_bytes
-        most = {"always": 1, "off": INT64_MAX}
-        self._most_unforced = most.get(self.environment.fsync, config.flush_messages)
+        self.state.config = config
+        self.state.active.interval = config.index_interval_bytes
+        self.durability.update_config()
+
+    def take_offline(self, error: OSError) -> None:
+        """Refuse all requests until the next start, which verifies the log."""
+        self.state.take_offline(error)
+
+    def release(self) -> None:
+        """Release files and indexes of all segments but the active one; they are read again on demand."""
+        for segment in self.state.segments[:-1]:
+            segment.release()
+
+    def mark_deleted(self) -> None:
+        """Close without writing anything, because the folder will be removed."""
+        state = self.state
+        state.deleted = True
+        state.closed = True
+        for segment in state.segments:
+            segment.close()
+        state.notify()
 
     def close(self) -> None:
         """Close the log, so that it can be opened without verification. Raises OSError.
 
         A log that is offline stays as it is.
         """
-        if self.offline:
-            for segment in self.segments:
+        state = self.state
+        if state.offline:
+            for segment in state.segments:
                 segment.close()
-        if self.closed:
+        if state.closed:
             return
-        self.closed = True
+        state.closed = True
         try:
-            self.active.finish_time_index()
-            for segment in self.segments:
+            state.active.finish_time_index()
+            for segment in state.segments:
                 segment.write_indexes()
-            if self.end_offset:
-                self.take_snapshot()
-            self.flush()
-            self.recovery_point = self.end_offset
+            if state.end_offset:
+                self.retention.take_snapshot()
+            self.durability.flush()
+            self.durability.recovery_point = state.end_offset
         finally:
-            for segment in self.segments:
+            for segment in state.segments:
                 segment.close()
-            self.notify()
+            state.notify()

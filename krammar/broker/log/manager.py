@@ -9,11 +9,10 @@ from pathlib import Path
 from uuid import UUID
 
 from krammar.broker.errors import ApiError
-from krammar.broker.log.cleaner import Cleaner
+from krammar.broker.log.compaction import Cleaner
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.files import StorageError, can_continue, remove
 from krammar.broker.log.flusher import Flusher
-from krammar.broker.log.flushing import FlushedLog
 from krammar.broker.log.folder import LogFolder
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import INT64_MAX, LogConfig
@@ -89,9 +88,9 @@ class LogManager:
                 with self.environment.warning(f"{folder.path / RUNNING}: cannot be written"):
                     folder.note_running()
 
-    def _note_loss(self, log: PartitionLog) -> None:
+    def _note_loss(self, path: Path) -> None:
         for folder in self.folders:
-            if folder.path == log.path.parent:
+            if folder.path == path.parent:
                 with self.environment.warning(f"{folder.path / RUNNING}: cannot be removed"):
                     folder.note_loss()
 
@@ -265,8 +264,8 @@ class LogManager:
                 continue
             text = f"{log.path.name}: retention failed"
             with self.environment.warning(text, (ApiError, OSError)):
-                log.apply_retention(now)
-            log.producer_states.expire(now, self.environment.producer_expiry_ms)
+                log.retention.apply(now)
+            log.producers.expire(now, self.environment.producer_expiry_ms)
             log.release()
             yield None
 
@@ -277,7 +276,7 @@ class LogManager:
         """
         self.flusher.finish()  # it uses the segments
         self.cleaner.stop(log)
-        end = log.truncate_to(offset)
+        end = log.retention.truncate_to(offset)
         self._checkpoint()
         return end
 
@@ -285,7 +284,7 @@ class LogManager:
         for folder in self.folders:
             key = log.topic, log.partition
             if folder.partitions.get(key) == log.path:
-                folder.offsets[CLEANER_OFFSETS][key] = log.cleaned_to
+                folder.offsets[CLEANER_OFFSETS][key] = log.retention.cleaned_to
                 with self.environment.warning(
                     f"{folder.path / CLEANER_OFFSETS}: cannot be written"
                 ):
@@ -296,19 +295,20 @@ class LogManager:
         self.flusher.flush()
         self._checkpoint()
 
-    def _checkpoint_start(self, log: PartitionLog) -> None:
-        self._note_offsets([log])
+    def _checkpoint_start(self, topic: str, partition: int) -> None:
+        log = self._logs.get((topic, partition))
+        self._note_offsets([] if log is None else [log])
         for folder in self.folders:
             folder.write(LOG_STARTS)
 
-    def _note_offsets(self, logs: Iterable[FlushedLog]) -> None:
+    def _note_offsets(self, logs: Iterable[PartitionLog]) -> None:
         """Note the offsets of logs for the checkpoint files."""
         for log in logs:
             key = log.topic, log.partition
             if self._logs.get(key) is not log:
                 continue
             offsets = next(each.offsets for each in self.folders if key in each.partitions)
-            offsets[RECOVERY_POINTS][key] = log.recovery_point
+            offsets[RECOVERY_POINTS][key] = log.durability.recovery_point
             offsets[HIGH_WATERMARKS][key] = log.end_offset
             if log.log_start_offset > log.segments[0].base_offset:
                 offsets[LOG_STARTS][key] = log.log_start_offset

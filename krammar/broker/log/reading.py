@@ -1,18 +1,14 @@
-"""Reads a log: bytes by offset, offsets by timestamp, and aborted transactions."""
+"""Reads one log: bytes by offset, offsets by timestamp, and aborted transactions."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from pathlib import Path
 
-from kafka_wire import AbortedTxn, ErrorCode
+from kafka_wire import AbortedTxn
 
-from krammar.broker.errors import ApiError
-from krammar.broker.log.epochs import LeaderEpochs
-from krammar.broker.log.loading import Loaded
-from krammar.broker.log.producers import Producers
 from krammar.broker.log.segment import LogSegment, segment_of
+from krammar.broker.log.state import LogState
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
 from krammar.wire.batches import RecordBatch, read_batches
@@ -25,65 +21,19 @@ _REMEMBERED_POSITIONS = 64
 _MARKER_RANGE = 1 << 30
 
 
-class ReadableLog:
-    """A log that is read. It cannot change.
+class PartitionReader:
+    """Reads a log, and changes nothing."""
 
-    ``segments``          the segments, at least one
-    ``end_offset``        the next offset; with a single node also the high watermark
-    ``log_start_offset``  the first offset that can be read
-    ``size``              the size of all segments in bytes
-    ``producer_states``   the producers, and their open transactions
-    ``closed``            whether nothing can be written
-    ``offline``           why all requests are refused until the next start; empty while the log is online
-    """
+    __slots__ = ("_positions", "_state")
 
-    segments: list[LogSegment]
-    end_offset: int
-    log_start_offset: int
-    size: int
-    producer_states: Producers
-    _epochs: LeaderEpochs
-    # The positions of batches that are likely to be read next, by offset.
-    _positions: dict[int, tuple[LogSegment, int]]
+    def __init__(self, state: LogState) -> None:
+        self._state = state
+        # The positions of batches that are likely to be read next, by offset.
+        self._positions: dict[int, tuple[LogSegment, int]] = {}
 
-    def __init__(self, path: Path, topic: str, partition: int) -> None:
-        self.path = path
-        self.topic = topic
-        self.partition = partition
-        self.closed = False
-        self.offline = ""
-
-    def _adopt(self, loaded: Loaded) -> None:
-        """Take over the content of the folder."""
-        self.segments = loaded.segments
-        self.end_offset = loaded.end_offset
-        self.log_start_offset = loaded.log_start_offset
-        self.size = sum(segment.size for segment in self.segments)
-        self.producer_states = loaded.producers
-        self._epochs = loaded.epochs
-        self._positions = {}
-
-    @property
-    def active(self) -> LogSegment:
-        return self.segments[-1]
-
-    def file_of(self, offset: int) -> str:
-        """Return the path of the segment that contains an offset, for errors."""
-        return self.segments[segment_of(self.segments, offset)].path
-
-    @property
-    def last_stable_offset(self) -> int:
-        """The first offset of the earliest open transaction; the end offset without one."""
-        first = self.producer_states.first_open_offset()
-        return self.end_offset if first is None else max(first, self.log_start_offset)
-
-    def _failure(self, text: str) -> ApiError:
-        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic}-{self.partition}: {text}")
-
-    def check_online(self) -> None:
-        """Raise ApiError if the partition is offline."""
-        if self.offline:
-            raise self._failure(f"the partition is offline: {self.offline}")
+    def forget_positions(self) -> None:
+        """Forget where batches are, after segments were removed or replaced."""
+        self._positions.clear()
 
     def read(self, offset: int, max_bytes: int, end: int, *, first: int = INT32_MAX) -> bytes:
         """Read bytes of one segment, from the batch with ``offset`` on. The last batch may be incomplete.
@@ -96,9 +46,10 @@ class ReadableLog:
         Raises:
             ApiError: the offset is out of range, or the log cannot be read.
         """
-        self.check_online()
-        if not self.log_start_offset <= offset <= self.end_offset:
-            raise self._out_of_range(offset)
+        state = self._state
+        state.check_online()
+        if not state.log_start_offset <= offset <= state.end_offset:
+            raise state.out_of_range(offset)
         if offset >= end:
             return b""
         try:
@@ -118,12 +69,13 @@ class ReadableLog:
                 data = data[:size] if size <= len(data) else segment.read(position, size)
             self._remember(segment, position, data)
         except (OSError, DamageError) as error:
-            raise self._failure(str(error)) from None
+            raise state.failure(str(error)) from None
         return data
 
     def bytes_from(self, offset: int, end: int, limit: int) -> int:
         """Return the number of bytes that ``read`` would return from ``offset`` to ``end``, at most ``limit``."""
-        if offset >= end or not self.log_start_offset <= offset <= self.end_offset:
+        state = self._state
+        if offset >= end or not state.log_start_offset <= offset <= state.end_offset:
             return 0
         try:
             found = self._find(offset)
@@ -131,29 +83,22 @@ class ReadableLog:
                 return 0
             segment, position = found
             total = -position
-            for other in self.segments[segment_of(self.segments, segment.base_offset) :]:
+            for other in state.from_offset(segment.base_offset):
                 if other.base_offset >= end:
                     break
                 total += self._bound(other, end)
                 if total >= limit:
                     return limit
         except (OSError, DamageError) as error:
-            raise self._failure(str(error)) from None
+            raise state.failure(str(error)) from None
         return max(total, 0)
-
-    def _out_of_range(self, offset: int) -> ApiError:
-        return ApiError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{self.topic}-{self.partition}: offset {offset} is not between"
-            f" {self.log_start_offset} and {self.end_offset}",
-        )
 
     def _find(self, offset: int) -> tuple[LogSegment, int] | None:
         """Return segment and position of the first batch that ends at ``offset`` or later."""
         found = self._positions.get(offset)
         if found is not None and found[1] < found[0].size:
             return found
-        for segment in self.segments[segment_of(self.segments, offset) :]:
+        for segment in self._state.from_offset(offset):
             position = segment.locate(offset)
             if position is not None:
                 self._keep_position(offset, segment, position)
@@ -162,7 +107,7 @@ class ReadableLog:
 
     def _bound(self, segment: LogSegment, end: int) -> int:
         """Return the position in ``segment`` where the batches before ``end`` end."""
-        if end >= self.end_offset or not segment.size:
+        if end >= self._state.end_offset or not segment.size:
             return segment.size
         found = self._find(end)
         if found is None or found[0].base_offset > segment.base_offset:
@@ -177,10 +122,11 @@ class ReadableLog:
 
     def _remember(self, segment: LogSegment, position: int, data: bytes) -> None:
         """Remember where a reader of ``data`` continues, so that sequential reads scan no headers."""
+        state = self._state
         end = position + len(data)
         if end >= segment.size:
-            if segment is self.active:
-                self._keep_position(self.end_offset, segment, end)
+            if segment is state.active:
+                self._keep_position(state.end_offset, segment, end)
             return
         index = segment.indexes[0]
         entry = bisect_right(index.values, end - 1) - 1
@@ -203,10 +149,11 @@ class ReadableLog:
 
         Raises ApiError. Reading the records of a batch may raise DecodeError.
         """
-        self.check_online()
-        start = self.log_start_offset if begin is None else begin
+        state = self._state
+        state.check_online()
+        start = state.log_start_offset if begin is None else begin
         try:
-            for segment in list(self.segments):
+            for segment in list(state.segments):
                 position = segment.locate(start)
                 while position is not None and position < segment.size:
                     used = 0
@@ -218,7 +165,7 @@ class ReadableLog:
                         yield from read_batches(segment.read(position, used))
                     position += used
         except (OSError, WireError) as error:
-            raise self._failure(str(error)) from None
+            raise state.failure(str(error)) from None
 
     # Offsets by time, epoch and transaction.
 
@@ -227,26 +174,28 @@ class ReadableLog:
 
         Timestamps are in milliseconds since 1970. Returns None if there is no such record. Raises ApiError.
         """
+        state = self._state
         try:
-            for segment in self.segments:
+            for segment in state.segments:
                 if segment.size and segment.latest[0] >= timestamp:
-                    found = segment.first_at(timestamp, self.log_start_offset)
+                    found = segment.first_at(timestamp, state.log_start_offset)
                     if found is not None:
                         return found
         except (OSError, WireError) as error:
-            raise self._failure(str(error)) from None
+            raise state.failure(str(error)) from None
         return None
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
         """Return the latest timestamp and the offset of its first record. Raises ApiError."""
+        state = self._state
         try:
-            filled = [segment for segment in self.segments if segment.size]
+            filled = [segment for segment in state.segments if segment.size]
             where = max(filled, key=lambda segment: segment.latest[0], default=None)
             if where is None or where.latest[0] < 0:
                 return None
             return where.first_at(where.latest[0], 0) or where.latest
         except (OSError, WireError) as error:
-            raise self._failure(str(error)) from None
+            raise state.failure(str(error)) from None
 
     def aborted_transactions(self, begin: int, end: int) -> list[tuple[int, int]]:
         """Return producer id and first offset of the aborted transactions between two offsets.
@@ -256,13 +205,13 @@ class ReadableLog:
         try:
             entries = self.aborted_entries(begin, end)
         except (OSError, DamageError) as error:
-            raise self._failure(str(error)) from None
+            raise self._state.failure(str(error)) from None
         return [(entry.producer_id, entry.first_offset) for entry in entries]
 
     def aborted_entries(self, begin: int, end: int) -> list[AbortedTxn]:
         """Return the aborted transactions between two offsets. Raises OSError and DamageError."""
         found = []
-        for segment in self.segments[segment_of(self.segments, begin) :]:
+        for segment in self._state.from_offset(begin):
             entries, complete = segment.aborted(begin, end)
             found += entries
             if complete:
@@ -274,9 +223,10 @@ class ReadableLog:
 
         Only the last GiB before the offset is read. Returns -1 if there is no marker. Raises ApiError.
         """
+        state = self._state
         left = _MARKER_RANGE
         try:
-            for segment in reversed(self.segments[: segment_of(self.segments, before) + 1]):
+            for segment in reversed(state.segments[: segment_of(state.segments, before) + 1]):
                 found = -1
                 for header in segment.scan(0):
                     if header.base_offset >= before:
@@ -287,19 +237,5 @@ class ReadableLog:
                 if found >= 0 or left <= 0:
                     return found
         except (OSError, DamageError) as error:
-            raise self._failure(str(error)) from None
+            raise state.failure(str(error)) from None
         return -1
-
-    @property
-    def latest_epoch(self) -> int:
-        """The latest leader epoch; -1 if there is none."""
-        return self._epochs.latest
-
-    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
-        """Return the largest epoch up to ``leader_epoch`` and its end offset; (-1, -1) if it is unknown."""
-        return self._epochs.end_of(leader_epoch, self.end_offset)
-
-    def release(self) -> None:
-        """Release files and indexes of all segments but the active one; they are read again on demand."""
-        for segment in self.segments[:-1]:
-            segment.release()

@@ -10,10 +10,10 @@ from kafka_wire import ErrorCode
 
 from krammar.broker.cluster import OFFSETS_TOPIC
 from krammar.broker.errors import ApiError
+from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.manager import LogManager
 from krammar.broker.timers import Timer, Timers
-from krammar.broker.transactions.recovery import unmarked
-from krammar.broker.transactions.state import TopicPartition, Transaction
+from krammar.broker.transactions.state import EPOCH_BUMP, TopicPartition, Transaction
 from krammar.broker.transactions.store import StateStore
 
 log = logging.getLogger("krammar.broker.transactions")
@@ -122,3 +122,36 @@ class Completion:
             return
         if topic == OFFSETS_TOPIC:
             self._marked(partition, prepared.producer_id, prepared.is_commit)
+
+
+def unmarked(prepared: Transaction, logs: LogManager) -> set[TopicPartition]:
+    """Return the partitions in which a prepared transaction may need a marker.
+
+    A partition with a later transaction of the producer already has the marker. Another one would end that transaction.
+
+    Raises:
+        ApiError: a log cannot be read.
+    """
+    left = set()
+    for where in prepared.partitions:
+        log = logs.get(*where)
+        if log is None or log.offline or not _has_later(log, prepared):
+            left.add(where)
+    return left
+
+
+def _has_later(log: PartitionLog, prepared: Transaction) -> bool:
+    """Return whether a log contains a later transaction of the producer. Raises ApiError."""
+    producer_id = prepared.producer_id
+    producer = log.producers.by_id.get(producer_id)
+    if producer is None:
+        return False
+    if producer.epoch != prepared.epoch:
+        return producer.epoch > prepared.epoch
+    first = log.producers.open_transactions.get(producer_id)
+    if first is None:
+        return False
+    if prepared.client_version >= EPOCH_BUMP:
+        return True  # the records of the prepared transaction have the epoch before
+    # All transactions of older clients have the same epoch. Markers of the one before are older than this one's start.
+    return log.reader.last_marker_ms(producer_id, producer.epoch, first) >= prepared.start_ms

@@ -21,8 +21,7 @@ from krammar.broker.log.manager import LogManager
 from krammar.broker.timers import Timer, Timers
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.completion import RETRY, Completion
-from krammar.broker.transactions.producer_ids import ProducerIds
-from krammar.broker.transactions.restart import Restart
+from krammar.broker.transactions.recovery import Restart
 from krammar.broker.transactions.state import EPOCH_BUMP, TopicPartition, Transaction
 from krammar.broker.transactions.store import StateStore
 
@@ -230,7 +229,7 @@ class TransactionCoordinator:
         """
         partition = self._topics.coordinating_partition(OFFSETS_TOPIC, group_id)
         offsets = self._logs.get(OFFSETS_TOPIC, partition)
-        if offsets is not None and offsets.producer_states.in_transaction(producer_id, epoch):
+        if offsets is not None and offsets.producers.in_transaction(producer_id, epoch):
             return
         self._admit(
             (transactional_id, producer_id, epoch),
@@ -338,3 +337,34 @@ class TransactionCoordinator:
             self.store.expire(before)
         except ApiError as error:
             log.error("expired transactional ids could not be deleted: %s", error)
+
+
+# The number of producer ids that are reserved at a time.
+BLOCK = 1000
+
+
+class ProducerIds:
+    """Producer ids, unique in a cluster, from blocks that the metadata log has reserved for this broker.
+
+    The rest of a block is lost when the broker stops.
+    """
+
+    def __init__(self, allocate: Callable[[int], int]) -> None:
+        """Start without a block. ``allocate`` reserves that many ids permanently and returns the first one."""
+        self._allocate = allocate
+        self._block = iter(range(0))
+
+    def take(self) -> int:
+        """Return a new id.
+
+        Raises:
+            ApiError: COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if no block can be reserved.
+        """
+        taken = next(self._block, None)
+        if taken is None:
+            try:
+                taken = self._allocate(BLOCK)
+            except ApiError as error:
+                raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message) from error
+            self._block = iter(range(taken + 1, taken + BLOCK))
+        return taken

@@ -229,7 +229,7 @@ class StateStore(dict[str, Transaction]):
             where = f"{partition.topic}-{partition.partition}"
             warn = FewWarnings(log.warning)
             try:
-                for batch in partition.batches():
+                for batch in partition.reader.batches():
                     for record in () if batch.is_control else batch:
                         self._load(record, partition, warn)
             except (ApiError, DecodeError) as error:

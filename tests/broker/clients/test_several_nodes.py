@@ -80,7 +80,7 @@ def check(cluster: Cluster) -> None:
         for index in range(PARTITIONS):
             log = cluster.logs.get("orders", index)
             assert log is not None
-            batches = list(log.batches())
+            batches = list(log.reader.batches())
             epochs = [batch.partition_leader_epoch for batch in batches]
             assert epochs == sorted(epochs)
             assert len(set(epochs)) > 3, "the storm passed before the records came"

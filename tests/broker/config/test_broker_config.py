@@ -12,7 +12,7 @@ from krammar.broker.config import (
     ConfigError,
     Listener,
 )
-from krammar.broker.config.settings import BrokerSettings
+from krammar.broker.config.broker_config import BrokerSettings
 from tests.broker.config.support import refusal
 
 INT64_MAX = 2**63 - 1

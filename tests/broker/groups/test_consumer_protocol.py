@@ -25,12 +25,14 @@ from kafka_wire import (
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.classic_group import ClassicGroup
-from krammar.broker.groups.classic_members import ClassicMembers
 from krammar.broker.groups.classic_protocol import ClassicProtocol
 from krammar.broker.groups.consumer_group import ConsumerGroup
-from krammar.broker.groups.consumer_protocol import ConsumerProtocol
+from krammar.broker.groups.consumer_protocol import (
+    ClassicMembers,
+    ConsumerProtocol,
+    check_heartbeat,
+)
 from krammar.broker.groups.group import GroupState, Key
-from krammar.broker.groups.heartbeat_checks import check_heartbeat
 from krammar.broker.groups.host import AnyGroup, GroupClient
 from krammar.broker.groups.matching import matcher
 from krammar.broker.groups.member import Place

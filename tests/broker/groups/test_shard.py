@@ -205,7 +205,7 @@ def test_more_is_deleted_than_one_batch_can_say(broker: Broker, client: RawClien
     broker.call(broker.topics.set_configs, TOPIC, OFFSETS, {"max.message.bytes": "500"})
     (result,) = client.call(DeleteGroupsRequest(groups_names=[GROUP])).results
     assert result.error_code == ErrorCode.NONE
-    batches = broker.call(lambda: list(log.batches(before)))
+    batches = broker.call(lambda: list(log.reader.batches(before)))
     assert len(batches) > 4
     assert all(batch.size_in_bytes <= 500 for batch in batches)
     assert sum(batch.records_count for batch in batches) == 61

@@ -13,7 +13,7 @@ import pytest
 from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError
-from krammar.broker.log.cleaner import due_round
+from krammar.broker.log.compaction import due_round
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
@@ -65,17 +65,17 @@ class Setting:
         return self.open(
             log.config,
             clean=True,
-            recovery_point=log.recovery_point,
+            recovery_point=log.durability.recovery_point,
             log_start_offset=log.log_start_offset,
-            cleaned_to=log.cleaned_to,
+            cleaned_to=log.retention.cleaned_to,
         )
 
     def crash(self, log: PartitionLog) -> PartitionLog:
         """Open the files as they are, as after SIGKILL."""
         state = {
-            "recovery_point": log.recovery_point,
+            "recovery_point": log.durability.recovery_point,
             "log_start_offset": log.log_start_offset,
-            "cleaned_to": log.cleaned_to,
+            "cleaned_to": log.retention.cleaned_to,
         }
         copy = self.path.with_name("copy")
         shutil.copytree(self.path, copy)
@@ -119,7 +119,7 @@ def records_of(log: PartitionLog, offset: int | None = None, step: int = 1 << 20
     offset = log.log_start_offset if offset is None else offset
     records: list[Record] = []
     while offset < log.end_offset:
-        data = log.read(offset, step, log.end_offset)
+        data = log.reader.read(offset, step, log.end_offset)
         batches = list(read_batches(data))
         if not batches:
             break

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krammar.broker.log import compaction
-from krammar.broker.log.cleaner import due_round, find_dirt
+from krammar.broker.log.compaction import due_round, find_dirt
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
 from krammar.wire.batches import Compression, Record, encode_batch
@@ -41,7 +41,7 @@ def put(log: PartitionLog, *pairs: tuple[bytes, bytes | None], codec: int = 0) -
 
 def roll_and_compact(setting: Setting, log: PartitionLog) -> bool:
     """Roll, so that all can be compacted, and compact."""
-    log.roll()
+    log.retention.roll()
     return compact(log, setting.clock.now)
 
 
@@ -54,9 +54,9 @@ def test_the_newest_of_each_key_stays(setting: Setting) -> None:
     put(log, (b"a", b"1"), (b"b", b"1"))
     put(log, (b"c", b"1"))
     put(log, (b"a", b"2"), (b"c", b"2"), codec=Compression.LZ4)
-    log.roll()
+    log.retention.roll()
     put(log, (b"b", b"active"))
-    untouched = log.read(5, 1000, 6)
+    untouched = log.reader.read(5, 1000, 6)
 
     assert compact(log, NOW)
     assert contents(log) == [
@@ -65,8 +65,8 @@ def test_the_newest_of_each_key_stays(setting: Setting) -> None:
         (4, b"c", b"2"),
         (5, b"b", b"active"),
     ]
-    assert log.read(5, 1000, 6) == untouched
-    assert (log.end_offset, log.log_start_offset, log.cleaned_to) == (6, 0, 5)
+    assert log.reader.read(5, 1000, 6) == untouched
+    assert (log.end_offset, log.log_start_offset, log.retention.cleaned_to) == (6, 0, 5)
     # The header has the position of the batch.
     first = headers_of(log)[0]
     assert (first.base_offset, first.last_offset, first.records_count) == (0, 1, 1)
@@ -77,7 +77,7 @@ def test_the_newest_of_each_key_stays(setting: Setting) -> None:
         log = open_again(log)
         assert len(contents(log)) == 4
         assert log.end_offset == 6
-        assert log.read(2, 1000, 6)[:8] == (3).to_bytes(8, "big")
+        assert log.reader.read(2, 1000, 6)[:8] == (3).to_bytes(8, "big")
     assert setting.warnings == []
 
 
@@ -85,7 +85,7 @@ def test_small_segments_become_one(setting: Setting) -> None:
     log = setting.open(CONFIG)
     for number in range(10):
         put(log, (b"%d" % (number % 3), b"x" * 50))
-        log.roll()
+        log.retention.roll()
     assert len(log.segments) == 11
     assert compact(log, NOW)
     assert [segment.base_offset for segment in log.segments] == [0, 10]
@@ -106,7 +106,7 @@ def test_what_is_compacted_and_when(setting: Setting) -> None:
     size = log.size
     put(log, (b"b", b"y" * 10))
     assert find_dirt(log, NOW).begin == 4
-    log.roll()
+    log.retention.roll()
     assert find_dirt(log, NOW).ratio == pytest.approx((log.size - size) / log.size)
     assert not compact(log, NOW)  # not dirty enough
     log.update_config(
@@ -118,7 +118,7 @@ def test_what_is_compacted_and_when(setting: Setting) -> None:
         LogConfig(cleanup_policy=COMPACT, min_cleanable_dirty_ratio=0.0, min_compaction_lag_ms=1000)
     )
     put(log, (b"a", b"z"))
-    log.roll()
+    log.retention.roll()
     assert not compact(log, NOW + 999)
     assert compact(log, NOW + 1000)
     log.update_config(LogConfig(min_cleanable_dirty_ratio=0.0))
@@ -170,24 +170,24 @@ def test_aborted_data_goes_and_then_its_marker(setting: Setting) -> None:
         (3, 1),
         (4, 1),
     ]
-    assert log.aborted_transactions(0, 10) == [(1, 0)]
+    assert log.reader.aborted_transactions(0, 10) == [(1, 0)]
     log = setting.crash(log)
-    assert log.aborted_transactions(0, 10) == [(1, 0)]
+    assert log.reader.aborted_transactions(0, 10) == [(1, 0)]
     assert log.append(sent(1, 0, b"lost", transactional=True, **keyed)).duplicate
 
     # When the producer expires, its batch is removed, and the marker with it.
-    log.producer_states.expire(NOW, 0)
+    log.producers.expire(NOW, 0)
     put(log, (b"another", b"x"))
     assert roll_and_compact(setting, log)
     assert 0 not in [h.base_offset for h in headers_of(log)]
     marker = next(h for h in headers_of(log) if h.base_offset == 2)
-    assert marker.has_delete_horizon or log.aborted_transactions(0, 10)
+    assert marker.has_delete_horizon or log.reader.aborted_transactions(0, 10)
     for number in range(3):
         setting.clock.now += 1000
         put(log, (b"more", b"%d" % number))
         assert roll_and_compact(setting, log)
     assert [h.base_offset for h in headers_of(log) if h.is_control] == [3]
-    assert log.aborted_transactions(0, 10) == []
+    assert log.reader.aborted_transactions(0, 10) == []
 
 
 def test_open_transactions_bound_it(setting: Setting) -> None:
@@ -196,10 +196,10 @@ def test_open_transactions_bound_it(setting: Setting) -> None:
     put(log, (b"a", b"2"))
     log.append(sent(1, 0, b"open", key=b"a", transactional=True))
     put(log, (b"a", b"3"))
-    log.roll()
+    log.retention.roll()
     assert compact(log, NOW)
     assert [value for _, _, value in contents(log)] == [b"2", b"open", b"3"]
-    assert log.cleaned_to == log.last_stable_offset == 2
+    assert log.retention.cleaned_to == log.last_stable_offset == 2
     assert not compact(log, NOW)
     log.append_marker(1, 0, commit=True, coordinator_epoch=0)
     assert roll_and_compact(setting, log)
@@ -216,14 +216,14 @@ def test_an_aborted_transaction_that_ends_behind_the_round(
         put(log, (b"%d" % number, b"x"))
     log.append(sent(1, 0, b"lost", key=b"0", transactional=True))
     log.append_marker(1, 0, commit=False, coordinator_epoch=0)
-    log.roll()
+    log.retention.roll()
     rounds = 0
     while compact(log, NOW):
         rounds += 1
-        assert log.aborted_transactions(0, 10) == [(1, 4)]
+        assert log.reader.aborted_transactions(0, 10) == [(1, 4)]
     assert rounds > 1
     assert [value for _, _, value in contents(log)] == [b"x"] * 4
-    assert log.cleaned_to == 6
+    assert log.retention.cleaned_to == 6
 
 
 @pytest.mark.parametrize("codec", [0, 1])
@@ -246,7 +246,7 @@ def test_a_round_gives_way_to_deletion(setting: Setting) -> None:
     log = setting.open(CONFIG)
     for _ in range(5):
         put(log, (b"a", b"1"))
-        log.roll()
+        log.retention.roll()
     found = due_round(log, NOW)
     assert found is not None
     steps = found.run()
@@ -318,24 +318,24 @@ def test_compaction_keeps_what_a_reader_of_the_whole_would_end_with(
                 assert isinstance(detail, int)
                 setting.clock.now += detail
             elif what == "compact":
-                log.roll()
+                log.retention.roll()
                 while compact(log, setting.clock.now):
                     pass
             elif what == "roll":
-                log.roll()
+                log.retention.roll()
             elif what == "expire":
-                log.producer_states.expire(setting.clock.now, 0)
+                log.producers.expire(setting.clock.now, 0)
                 sequence = 0
                 epoch += 1
             else:
                 end = log.end_offset
                 log = setting.reopen(log) if what == "reopen" else setting.crash(log)
                 assert log.end_offset == end
-                known = {p.epoch: p.last_sequence for p in log.producer_states.entries()}
+                known = {p.epoch: p.last_sequence for p in log.producers.entries()}
                 sequence = known.get(epoch, -1) + 1
-        aborted = log.aborted_transactions(0, log.end_offset)
+        aborted = log.reader.aborted_transactions(0, log.end_offset)
         seen: dict[bytes, bytes | None] = {}
-        for one in log.batches():
+        for one in log.reader.batches():
             if one.is_control:
                 continue
             for record in one:

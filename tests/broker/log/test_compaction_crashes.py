@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from krammar.broker.log.cleaner import due_round
+from krammar.broker.log.compaction import due_round
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
 from tests.broker.log.support import (
@@ -44,8 +44,8 @@ def filled(setting: Setting) -> PartitionLog:
         log.append(batch(b"%050d" % number, key=b"%d" % (number % 7 if number % 3 else number)))
     log.append(sent(1, 0, transactional=True, key=b"aborted"))
     log.append_marker(1, 0, commit=False, coordinator_epoch=0)
-    log.roll()
-    log.flush()
+    log.retention.roll()
+    log.durability.flush()
     return log
 
 
@@ -55,8 +55,8 @@ def compact_beside_deletion(log: PartitionLog) -> None:
     assert found is not None
     for step, _ in enumerate(found.run()):
         if step == log.end_offset:
-            log.delete_records(log.segments[1].base_offset)
-            log.apply_retention(NOW)
+            log.retention.delete_records(log.segments[1].base_offset)
+            log.retention.apply(NOW)
 
 
 @pytest.fixture

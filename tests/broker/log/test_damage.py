@@ -37,7 +37,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             if number % 6 == 0:
                 log.append_marker(1, 0, commit=number == 12, coordinator_epoch=0)
             if number == 10:
-                log.roll()
+                log.retention.roll()
                 compact(log, NOW)
             log.append(
                 batch(b"plain", None, key=b"k", compression=number % 5), leader_epoch=number // 9
@@ -54,23 +54,23 @@ def tried(action: Callable[..., object], *arguments: object, **options: object) 
 def use(log: PartitionLog) -> None:
     start, end = log.log_start_offset, log.end_offset
     for offset in range(max(start, end - 30), min(end, start + 90)):
-        tried(log.read, offset, 300, log.last_stable_offset)
-        tried(log.bytes_from, offset, end, 1000)
-        tried(log.aborted_transactions, offset, end)
+        tried(log.reader.read, offset, 300, log.last_stable_offset)
+        tried(log.reader.bytes_from, offset, end, 1000)
+        tried(log.reader.aborted_transactions, offset, end)
     for timestamp in (0, NOW, NOW + 1):
-        tried(log.offset_for_timestamp, timestamp)
-    tried(log.offset_of_max_timestamp)
+        tried(log.reader.offset_for_timestamp, timestamp)
+    tried(log.reader.offset_of_max_timestamp)
     log.epoch_end_offset(1)
     tried(log.append, sent(1, 24, key=b"k", transactional=True))
     tried(log.append_records, [Record(key=b"k", value=b"v")])
     tried(log.append_marker, 1, 0, commit=False, coordinator_epoch=0)
-    tried(log.roll)
+    tried(log.retention.roll)
     # The manager reports this as a failed compaction.
     with suppress(OSError, WireError):
         compact(log, NOW)
-    tried(log.delete_records, min(30, log.end_offset))
-    tried(log.apply_retention, NOW)
-    tried(lambda: list(log.batches()))
+    tried(log.retention.delete_records, min(30, log.end_offset))
+    tried(log.retention.apply, NOW)
+    tried(lambda: list(log.reader.batches()))
 
 
 CHANGES = st.lists(

@@ -64,8 +64,8 @@ def state(log: PartitionLog) -> list[object]:
         log.end_offset,
         log.last_stable_offset,
         log.size,
-        log.producer_states.entries(),
-        log.aborted_transactions(0, 1000),
+        log.producers.entries(),
+        log.reader.aborted_transactions(0, 1000),
         [segment.base_offset for segment in log.segments],
         [(list(i.keys), list(i.values)) for s in log.segments for i in s.indexes],
         [path.stat().st_size for path in sorted(log.path.glob("*.log"))],
@@ -91,8 +91,8 @@ def test_an_append_that_does_not_fit(tmp_path: Path, room: int, fsync: str) -> N
             with refused(ErrorCode.KAFKA_STORAGE_ERROR):
                 log.append_marker(1, 0, commit=False, coordinator_epoch=4)
         assert state(log) == before
-        assert log.read(0, 1 << 20, 2) == b"".join(
-            log.read(offset, 1, offset + 1) for offset in (0, 1)
+        assert log.reader.read(0, 1 << 20, 2) == b"".join(
+            log.reader.read(offset, 1, offset + 1) for offset in (0, 1)
         )
     assert heard == []
     assert log.append(sent(2, 1, b"x" * 200)).base_offset == 2
@@ -100,7 +100,7 @@ def test_an_append_that_does_not_fit(tmp_path: Path, room: int, fsync: str) -> N
     for open_again in (setting.crash, setting.reopen):
         log = open_again(log)
         assert [header.base_offset for header in headers_of(log)] == [0, 1, 2, 3]
-        assert log.aborted_transactions(0, 10) == [(1, 0)]
+        assert log.reader.aborted_transactions(0, 10) == [(1, 0)]
         check_indexes(log)
     assert setting.warnings == []
 
@@ -128,19 +128,19 @@ def test_indexes_that_do_not_fit_are_written_later(setting: Setting) -> None:
         for number in range(12):
             log.append(sent(1, number, transactional=True))
     with largest_file(5):
-        log.roll()  # neither index nor snapshot can be written
+        log.retention.roll()  # neither index nor snapshot can be written
         assert len(log.segments) == 2
         with pytest.raises(OSError, match="File too large"):
-            log.flush()
+            log.durability.flush()
         with refused(ErrorCode.KAFKA_STORAGE_ERROR):
             log.append(sent(1, 12, transactional=True))
     assert len(setting.warnings) == 1
     log.append(sent(1, 12, transactional=True))
     log.append_marker(1, 0, commit=False, coordinator_epoch=0)
-    log.flush()
+    log.durability.flush()
     log = setting.crash(log)
     check_indexes(log)
-    assert log.aborted_transactions(0, 100) == [(1, 0)]
+    assert log.reader.aborted_transactions(0, 100) == [(1, 0)]
     for path in log.path.glob("*.index"):
         assert path.stat().st_size > 0
     assert len(values_of(log)) == 13
@@ -155,7 +155,7 @@ def test_a_segment_that_cannot_be_begun(setting: Setting) -> None:
         with refused(ErrorCode.KAFKA_STORAGE_ERROR, "Too many open files"):
             log.append(sent(1, 1, b"x" * 30))
         with refused(ErrorCode.KAFKA_STORAGE_ERROR, "Too many open files"):
-            log.roll()
+            log.retention.roll()
     assert state(log) == before
     assert sorted(p.name for p in log.path.iterdir()) == sorted(
         f"{0:020}{ending}" for ending in (".log", ".index", ".timeindex")
@@ -188,14 +188,14 @@ def test_a_flush_without_descriptors_is_repeated(tmp_path: Path, background: boo
     manager = LogManager([tmp_path], environment)
     log = manager.open("t", TOPIC_ID, 0, LogConfig())
     log.append(batch(b"value"))
-    log.flush()
+    log.durability.flush()
     log.append(batch(b"another"))
-    flush = manager.flush if background else log.flush
+    flush = manager.flush if background else log.durability.flush
     with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
         flush()
-    assert not log.offline and log.recovery_point == 1
+    assert not log.offline and log.durability.recovery_point == 1
     manager.flush()
-    assert log.recovery_point == 2
+    assert log.durability.recovery_point == 2
     manager.close()
 
 

@@ -120,7 +120,9 @@ def test_flush_messages_includes_earlier_segments(here: Here) -> None:
     assert len(log.segments) == 4
     forced = here.forced()
     assert forced[:4] == [f"t-0/{base:020}.log" for base in range(4)]
-    assert log.recovery_point == 0  # the indexes of complete segments are not on the disk yet
+    assert (
+        log.durability.recovery_point == 0
+    )  # the indexes of complete segments are not on the disk yet
 
 
 def test_flush_ms_flushes_by_the_clock(here: Here) -> None:
@@ -134,7 +136,7 @@ def test_flush_ms_flushes_by_the_clock(here: Here) -> None:
     here.clock.now += 1
     here.manager.flush()
     assert ACTIVE in here.forced()
-    assert log.recovery_point == 1
+    assert log.durability.recovery_point == 1
     here.clock.now += 499
     log.append(batch(b"2"))
     here.manager.flush()
@@ -152,10 +154,10 @@ def test_flush_ms_of_a_topic_does_not_flush_others(here: Here) -> None:
     for each in (log, other):
         each.append(batch(b"1"))
     here.clock.now += 10
-    while log.recovery_point == 0:
+    while log.durability.recovery_point == 0:
         here.manager.flusher.in_background(interval=False)
-    assert other.recovery_point == 0
-    while other.recovery_point == 0:
+    assert other.durability.recovery_point == 0
+    while other.durability.recovery_point == 0:
         here.manager.flusher.in_background()
 
 
@@ -174,7 +176,7 @@ def test_never_forces_complete_segments_and_a_clean_shutdown(here: Here) -> None
         assert f"t-0/{segment.base_offset:020}.log" in forced
     assert not set(active) & set(forced)
     assert {"t-0", "recovery-point-offset-checkpoint.tmp", "."} <= set(forced)
-    assert log.recovery_point == log.active.base_offset > 0
+    assert log.durability.recovery_point == log.active.base_offset > 0
     here.manager.close()
     forced = here.forced()
     assert active[0] in forced
@@ -186,7 +188,7 @@ def test_off_forces_nothing(here: Here) -> None:
     for number in range(5):
         log.append(batch(b"%d" % number))
     here.manager.flush()
-    log.delete_records(2)
+    log.retention.delete_records(2)
     here.manager.close()
     assert here.forced() == []
 
@@ -200,7 +202,7 @@ def test_checkpoints_are_forced_with_their_folder(here: Here, fsync: str) -> Non
     for number in range(5):
         log.append(batch(b"%d" % number))
     here.disk.calls.clear()
-    log.delete_records(3)
+    log.retention.delete_records(3)
     name = "log-start-offset-checkpoint"
     assert here.disk.calls[-3:] == [("fsync", f"{name}.tmp"), ("replace", name), ("fsync", ".")]
 
@@ -211,7 +213,7 @@ def test_no_checkpoint_of_a_deleted_topic_is_left(here: Here, fsync: str) -> Non
     log = here.open(SMALL, fsync)
     for number in range(5):
         log.append(batch(b"%d" % number))
-    log.delete_records(4)
+    log.retention.delete_records(4)
     here.manager.flush()
     here.manager.delete("t", 0)
     here.disk.calls.clear()
@@ -242,9 +244,9 @@ def test_records_are_only_deleted_if_that_can_be_stored(here: Here) -> None:
         here.disk.failing("pwrite", "log-start-offset.*", errno.ENOSPC),
         refused(ErrorCode.KAFKA_STORAGE_ERROR, "cannot be stored.*No space left"),
     ):
-        log.delete_records(2)
+        log.retention.delete_records(2)
     assert log.log_start_offset == 0 and len(values_of(log)) == 3
-    assert log.delete_records(2) == 2
+    assert log.retention.delete_records(2) == 2
     here.kill()
     assert values_of(here.open()) == [b"2"]
 
@@ -287,10 +289,10 @@ def test_a_failed_flush_takes_the_partition_offline(
         with refused(
             ErrorCode.KAFKA_STORAGE_ERROR, "t-0: the partition is offline: .*Input/output"
         ):
-            log.read(0, 100, 1)
+            log.reader.read(0, 100, 1)
         with refused(ErrorCode.KAFKA_STORAGE_ERROR):
-            log.delete_records(1)
-    assert log.recovery_point <= 1
+            log.retention.delete_records(1)
+    assert log.durability.recovery_point <= 1
     assert len(here.errors) == 1
     assert "Input/output error" in here.errors[0] and "restart the broker" in here.errors[0]
     other.append(batch(b"other"))
@@ -324,10 +326,10 @@ def test_the_next_start_writes_again_what_was_not_flushed(here: Here) -> None:
     log = here.open()
     assert ("pwrite", ACTIVE) in here.disk.calls
     assert log.size > flushed
-    assert log.recovery_point == 1
+    assert log.durability.recovery_point == 1
     here.forced()
     here.manager.flush()
-    assert ACTIVE in here.forced() and log.recovery_point == 2
+    assert ACTIVE in here.forced() and log.durability.recovery_point == 2
     assert values_of(log) == [b"flushed", b"in the cache only"]
 
 

@@ -43,7 +43,7 @@ def test_an_append_changes_nothing_but_offset_and_epoch(setting: Setting) -> Non
     assert (appended.base_offset, appended.last_offset) == (2, 2)
     assert (appended.append_time, appended.duplicate) == (-1, False)
     assert log.end_offset == log.last_stable_offset == 3
-    data = log.read(0, 1 << 20, log.end_offset)
+    data = log.reader.read(0, 1 << 20, log.end_offset)
     assert len(data) == log.size == len(first) + len(second)
     stored = data[len(first) :]
     assert stored[:8] == (2).to_bytes(8, "big")
@@ -57,7 +57,7 @@ def test_log_append_time_is_put_in(setting: Setting) -> None:
     appended = log.append(batch(b"one", b"two", timestamp=5, compression=Compression.GZIP))
 
     assert appended.append_time == NOW
-    (stored,) = read_batches(log.read(0, 1000, 2))  # with the right CRC
+    (stored,) = read_batches(log.reader.read(0, 1000, 2))  # with the right CRC
     assert stored.timestamp_type == TimestampType.LOG_APPEND_TIME
     assert [record.timestamp for record in stored] == [NOW, NOW]
 
@@ -66,7 +66,7 @@ def test_a_wrong_max_timestamp_is_put_right(setting: Setting) -> None:
     log = setting.open()
     log.append(batch(b"one", timestamp=NOW - 5, max_timestamp=NOW + 99))
 
-    (stored,) = read_batches(log.read(0, 1000, 1))
+    (stored,) = read_batches(log.reader.read(0, 1000, 1))
     assert stored.max_timestamp == NOW - 5
 
 
@@ -85,11 +85,11 @@ def test_a_topic_has_its_own_compression(setting: Setting, codec: Compression, w
         )
     )
 
-    (stored,) = read_batches(log.read(0, 1000, 2))
+    (stored,) = read_batches(log.reader.read(0, 1000, 2))
     assert stored.compression.name.lower() == wanted.replace("uncompressed", "none")
     assert (stored.producer_id, stored.producer_epoch, stored.base_sequence) == (7, 1, 4)
     assert [record.value for record in stored] == [b"one" * 50, b"two" * 50]
-    assert log.size == len(log.read(0, 1000, 2))
+    assert log.size == len(log.reader.read(0, 1000, 2))
     check_indexes(log)
 
 
@@ -101,7 +101,7 @@ def test_records_of_a_coordinator(setting: Setting) -> None:
     )
 
     assert (appended.base_offset, appended.last_offset) == (1, 2)
-    stored = [record for one in log.batches(1) for record in one]
+    stored = [record for one in log.reader.batches(1) for record in one]
     assert [(r.offset, r.timestamp, r.key, r.value) for r in stored] == [
         (1, NOW, b"a", b"1"),
         (2, 12, b"b", None),
@@ -114,7 +114,7 @@ def test_watchers_hear_of_every_move(setting: Setting) -> None:
     log.watchers.add(lambda: heard.append(log.end_offset))
     log.append(batch(b"one"))
     log.append_records([Record(value=b"x")])
-    log.delete_records(1)
+    log.retention.delete_records(1)
     log.close()
     assert heard == [1, 2, 2, 2]
 
@@ -125,19 +125,19 @@ def test_reads_are_bounded(setting: Setting) -> None:
     for value in (b"x" * 100, b"y" * 5000, b"z"):
         log.append(batch(value))
 
-    assert len(log.read(0, 1 << 20, 3)) == sum(sizes)
-    assert len(log.read(0, 1 << 20, 2)) == sizes[0] + sizes[1]
-    assert log.read(3, 1 << 20, 3) == b""
-    assert log.read(2, 1 << 20, 2) == b""
+    assert len(log.reader.read(0, 1 << 20, 3)) == sum(sizes)
+    assert len(log.reader.read(0, 1 << 20, 2)) == sizes[0] + sizes[1]
+    assert log.reader.read(3, 1 << 20, 3) == b""
+    assert log.reader.read(2, 1 << 20, 2) == b""
     # The first batch is complete; the last one may be cut off.
-    assert len(log.read(0, 1, 3)) == sizes[0]
-    assert len(log.read(0, sizes[0] + 10, 3)) == sizes[0] + 10
-    assert len(log.read(1, 10, 3)) == sizes[1]
-    assert log.read(1, sizes[1] - 1, 3, first=0) == b""
-    assert len(log.read(1, sizes[1], 3, first=0)) == sizes[1]
+    assert len(log.reader.read(0, 1, 3)) == sizes[0]
+    assert len(log.reader.read(0, sizes[0] + 10, 3)) == sizes[0] + 10
+    assert len(log.reader.read(1, 10, 3)) == sizes[1]
+    assert log.reader.read(1, sizes[1] - 1, 3, first=0) == b""
+    assert len(log.reader.read(1, sizes[1], 3, first=0)) == sizes[1]
     for offset in (-1, 4):
         with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
-            log.read(offset, 100, 3)
+            log.reader.read(offset, 100, 3)
 
 
 def test_what_could_be_read(setting: Setting) -> None:
@@ -146,12 +146,12 @@ def test_what_could_be_read(setting: Setting) -> None:
         log.append(batch(b"x" * 100))
     assert len(log.segments) > 3
     size = len(batch(b"x" * 100))
-    assert log.bytes_from(0, 20, 1 << 20) == 20 * size
-    assert log.bytes_from(5, 20, 1 << 20) == 15 * size
-    assert log.bytes_from(5, 9, 1 << 20) == 4 * size
-    assert log.bytes_from(5, 20, 200) == 200
-    assert log.bytes_from(20, 20, 200) == 0
-    assert log.bytes_from(21, 20, 200) == 0
+    assert log.reader.bytes_from(0, 20, 1 << 20) == 20 * size
+    assert log.reader.bytes_from(5, 20, 1 << 20) == 15 * size
+    assert log.reader.bytes_from(5, 9, 1 << 20) == 4 * size
+    assert log.reader.bytes_from(5, 20, 200) == 200
+    assert log.reader.bytes_from(20, 20, 200) == 0
+    assert log.reader.bytes_from(21, 20, 200) == 0
 
 
 OPERATIONS = st.lists(
@@ -180,9 +180,9 @@ def test_a_log_is_a_list(
                 model += values
                 ends.append(len(model))
             elif what == "roll":
-                log.roll()
+                log.retention.roll()
             elif what == "flush":
-                log.flush()
+                log.durability.flush()
             else:
                 log = setting.reopen(log) if what == "reopen" else setting.crash(log)
         assert log.end_offset == len(model)
@@ -192,7 +192,7 @@ def test_a_log_is_a_list(
         assert [r.value for r in records_of(log, offset, step)] == model[offset:]
         # The batch with the offset comes first; nothing from the end on is returned.
         for end in ends:
-            data = log.read(offset, 1 << 20, end)
+            data = log.reader.read(offset, 1 << 20, end)
             headers = list(read_headers(data, allow_partial=False))
             if offset < end:
                 assert headers[0].base_offset <= offset <= headers[0].last_offset
@@ -223,20 +223,20 @@ def test_offsets_by_time(times: list[list[int]], wanted: int, start: int) -> Non
         for _ in range(2):
             begin = log.log_start_offset
             expected = next((e for e in model if e[0] >= NOW + wanted and e[1] >= begin), None)
-            assert log.offset_for_timestamp(NOW + wanted) == expected
+            assert log.reader.offset_for_timestamp(NOW + wanted) == expected
             highest = max(at for at, _ in model)
             if begin == 0:
                 first = next(entry for entry in model if entry[0] == highest)
-                assert log.offset_of_max_timestamp() == first
-            log.delete_records(min(start, log.end_offset))
+                assert log.reader.offset_of_max_timestamp() == first
+            log.retention.delete_records(min(start, log.end_offset))
             log = setting.reopen(log)
         log.close()
 
 
 def test_an_empty_log_has_no_times(setting: Setting) -> None:
     log = setting.open()
-    assert log.offset_for_timestamp(0) is None
-    assert log.offset_of_max_timestamp() is None
+    assert log.reader.offset_for_timestamp(0) is None
+    assert log.reader.offset_of_max_timestamp() is None
     assert log.latest_epoch == -1
     assert log.epoch_end_offset(0) == (-1, -1)
 
@@ -255,7 +255,7 @@ def test_epochs(setting: Setting) -> None:
         assert log.epoch_end_offset(1) == (1, 0)
         log = setting.reopen(log)
     assert (setting.path / "leader-epoch-checkpoint").read_text() == "0\n3\n2 0\n5 2\n9 5\n"
-    log.delete_records(3)
+    log.retention.delete_records(3)
     log = setting.crash(log)
     log = setting.reopen(log)
     assert (setting.path / "leader-epoch-checkpoint").read_text() == "0\n2\n5 3\n9 5\n"
@@ -286,13 +286,13 @@ def test_segments_end_by_size_age_index_and_distance(setting: Setting) -> None:
     log.append(batch(b"x", timestamp=NOW + 5001))
     assert [s.base_offset for s in log.segments] == [0, 1, 3]
     # Offsets in the index have 32 bits.
-    log.end_offset += 2**31 - 1
+    log.state.end_offset += 2**31 - 1
     log.append(batch(b"x", timestamp=NOW + 5001))
     assert [s.base_offset for s in log.segments] == [0, 1, 3, 3 + 2**31]
 
     log.update_config(LogConfig(segment_index_bytes=24, index_interval_bytes=0))
     log.append(batch(b"a"))
-    log.roll()
+    log.retention.roll()
     before = len(log.segments)
     for _ in range(6):
         log.append(batch(b"x"))

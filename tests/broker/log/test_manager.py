@@ -102,7 +102,7 @@ def test_an_orderly_end_is_written_down(managers: Managers) -> None:
     log = opened(manager)
     for number in range(5):
         log.append(sent(1, number))
-    log.delete_records(2)
+    log.retention.delete_records(2)
     manager.open("t.x-1", TOPIC_ID, 3, LogConfig())
     manager.close()
     manager.close()
@@ -125,22 +125,22 @@ def test_deleted_records_stay_deleted_after_a_kill(managers: Managers) -> None:
     log = opened(manager)
     for _ in range(5):
         log.append(batch(b"x"))
-    assert log.delete_records(3) == 3
-    assert log.delete_records(1) == 3
+    assert log.retention.delete_records(3) == 3
+    assert log.retention.delete_records(1) == 3
     managers.kill(manager)
     log = opened(managers.start())
     assert (log.log_start_offset, log.end_offset) == (3, 5)
     with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
-        log.read(2, 100, 5)
+        log.reader.read(2, 100, 5)
     with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
-        log.delete_records(6)
-    assert log.delete_records(-1) == 5
+        log.retention.delete_records(6)
+    assert log.retention.delete_records(-1) == 5
     assert values_of(log) == []
     log.append(batch(b"new"))
     assert values_of(log) == [b"new"]
     log.update_config(COMPACT)
     with refused(ErrorCode.POLICY_VIOLATION):
-        log.delete_records(5)
+        log.retention.delete_records(5)
 
 
 def test_two_brokers_do_not_share_a_folder(managers: Managers) -> None:
@@ -203,21 +203,21 @@ def test_flushing_does_not_wait_for_the_disk(managers: Managers) -> None:
     for number in range(5):
         log.append(sent(1, number))
     manager.flusher.in_background()
-    assert log.recovery_point == 0
+    assert log.durability.recovery_point == 0
     log.append(sent(1, 5))
-    while log.recovery_point == 0:
+    while log.durability.recovery_point == 0:
         manager.flusher.in_background()
-    assert log.recovery_point == 5
+    assert log.durability.recovery_point == 5
     checkpoint = managers.path / "recovery-point-offset-checkpoint"
     while read_offsets(checkpoint) != {("t", 0): 5}:
         manager.flusher.in_background()  # the next flush writes the checkpoints
-        assert log.recovery_point in (5, 6)
+        assert log.durability.recovery_point in (5, 6)
     other = manager.open("u", OTHER_ID, 0, LogConfig())
     other.append(batch(b"x"))
     manager.flusher.in_background()
     manager.delete("u", 0)
     manager.flush()
-    assert log.recovery_point == 6
+    assert log.durability.recovery_point == 6
     log.append(sent(1, 6))
     manager.flusher.in_background()
     manager.close()  # waits for it
@@ -270,7 +270,7 @@ def test_retention_by_size_and_by_deleted_records(managers: Managers) -> None:
     log.update_config(LogConfig(retention_ms=-1, retention_bytes=size - 2 * segment))
     finish(manager.maintaining(NOW))
     assert (log.size, log.log_start_offset) == (size - 2 * segment, 4)
-    log.delete_records(7)
+    log.retention.delete_records(7)
     finish(manager.maintaining(NOW))
     assert ([s.base_offset for s in log.segments], log.log_start_offset) == ([6], 7)
     assert log.epoch_end_offset(0) == (0, 8)
@@ -292,18 +292,18 @@ def test_compaction_is_done_by_the_way(managers: Managers) -> None:
     log = opened(manager, COMPACT)
     for number in range(100):
         log.append(batch(b"%d" % number, key=b"%d" % (number % 7)))
-    log.roll()
+    log.retention.roll()
     rounds = 1
     while manager.cleaner.compact(NOW, budget_ms=0):
         rounds += 1
         assert len(values_of(log)) in (100, 7)
     assert rounds > 100
     assert len(values_of(log)) == 7
-    assert log.cleaned_to == 100
+    assert log.retention.cleaned_to == 100
     manager.close()
     assert (managers.path / "cleaner-offset-checkpoint").read_text() == "0\n1\nt 0 100\n"
     log = opened(managers.start(), COMPACT)
-    assert log.cleaned_to == 100
+    assert log.retention.cleaned_to == 100
     assert values_of(log) == [b"%d" % number for number in range(93, 100)]
 
 
@@ -312,7 +312,7 @@ def test_closing_in_the_middle_of_a_round(managers: Managers) -> None:
     log = opened(manager, COMPACT)
     for number in range(20):
         log.append(batch(b"%d" % number, key=b"k"))
-    log.roll()
+    log.retention.roll()
     for _ in range(30):
         assert manager.cleaner.compact(NOW, budget_ms=0)
     assert [name for name in managers.names("t-0") if name.endswith(".cleaned")]
@@ -336,11 +336,11 @@ def test_a_damaged_log_is_not_compacted(managers: Managers, damage: bytes, compa
     log.append(batch(b"value", key=b"other"))
     for number in range(3):
         log.append(batch(b"%d" % number, key=b"k"))
-    log.roll()
+    log.retention.roll()
     if compacted:
         assert not manager.cleaner.compact(NOW)
         log.append(batch(b"new", key=b"other"))
-        log.roll()
+        log.retention.roll()
     segment = log.segments[0]
     before = Path(segment.path).read_bytes()
     at = before.index(b"value")
@@ -361,7 +361,7 @@ def test_a_new_topic_does_not_begin_where_a_deleted_one_did(managers: Managers) 
     log = opened(manager)
     for number in range(9):
         log.append(batch(b"%d" % number))
-    log.delete_records(5)
+    log.retention.delete_records(5)
     manager.flush()
     assert "t 0 5" in (managers.path / "log-start-offset-checkpoint").read_text()
     manager.delete("t", 0)
@@ -402,7 +402,7 @@ def test_deleting_a_partition(managers: Managers) -> None:
     with refused(ErrorCode.KAFKA_STORAGE_ERROR):
         log.append(batch(b"x"))
     with refused(ErrorCode.KAFKA_STORAGE_ERROR):
-        log.read(0, 100, 1)
+        log.reader.read(0, 100, 1)
     # A new one of the same name has nothing to do with it.
     new = manager.open("t", OTHER_ID, 0, LogConfig())
     assert new.end_offset == 0

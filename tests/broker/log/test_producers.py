@@ -40,7 +40,7 @@ def test_a_repeated_batch_after_a_restart(setting: Setting) -> None:
     # A snapshot only has the last batch; the others are read from the log.
     log = setting.reopen(log)
     assert [log.append(one).base_offset for one in batches] == [0, 1, 2]
-    log.roll()
+    log.retention.roll()
     log = setting.crash(log)
     assert [log.append(one).base_offset for one in batches] == [0, 1, 2]
     log.append(sent(5, 3))
@@ -67,7 +67,7 @@ def test_sequences_have_no_gaps_and_wrap(setting: Setting) -> None:
         with refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "but 2 is expected"):
             log.append(sent(1, 3))
     log.append(sent(1, 2))
-    assert log.producer_states.entries()[0].last_sequence == 2
+    assert log.producers.entries()[0].last_sequence == 2
 
 
 def test_epochs_fence(setting: Setting) -> None:
@@ -91,18 +91,16 @@ def test_quiet_producers_are_forgotten(setting: Setting) -> None:
     log = setting.open()
     log.append(sent(1, 0))
     log.append(sent(2, 0, transactional=True))
-    states = log.producer_states
+    states = log.producers
     assert states.expire(NOW + 999, 1000) == 0
     assert states.expire(NOW + 1000, 1000) == 1
-    assert [entry.producer_id for entry in log.producer_states.entries()] == [
-        2
-    ]  # within a transaction
+    assert [entry.producer_id for entry in log.producers.entries()] == [2]  # within a transaction
     log.append(sent(1, 77))
 
     setting.environment.producer_expiry_ms = 1000
     setting.clock.now += 5000
     log = setting.reopen(log)
-    assert [entry.producer_id for entry in log.producer_states.entries()] == [2]
+    assert [entry.producer_id for entry in log.producers.entries()] == [2]
 
 
 def test_open_transactions_hold_back_the_last_stable_offset(setting: Setting) -> None:
@@ -114,9 +112,10 @@ def test_open_transactions_hold_back_the_last_stable_offset(setting: Setting) ->
     for open_again in (setting.reopen, setting.crash):
         log = open_again(log)
         assert (log.last_stable_offset, log.end_offset) == (1, 5)
-        assert {
-            e.producer_id: e.current_txn_first_offset for e in log.producer_states.entries()
-        } == {1: 1, 2: 3}
+        assert {e.producer_id: e.current_txn_first_offset for e in log.producers.entries()} == {
+            1: 1,
+            2: 3,
+        }
     heard: list[int] = []
     log.watchers.add(lambda: heard.append(log.last_stable_offset))
     assert log.append_marker(1, 0, commit=True, coordinator_epoch=0).base_offset == 5
@@ -130,11 +129,11 @@ def test_open_transactions_hold_back_the_last_stable_offset(setting: Setting) ->
     for open_again in (setting.reopen, setting.crash):
         log = open_again(log)
         assert log.last_stable_offset == 9
-        assert log.aborted_transactions(0, 9) == [(2, 3), (1, 6)]
-        assert log.aborted_transactions(0, 3) == []
-        assert log.aborted_transactions(0, 4) == [(2, 3)]
-        assert log.aborted_transactions(8, 9) == [(1, 6)]
-        assert log.aborted_transactions(9, 9) == []
+        assert log.reader.aborted_transactions(0, 9) == [(2, 3), (1, 6)]
+        assert log.reader.aborted_transactions(0, 3) == []
+        assert log.reader.aborted_transactions(0, 4) == [(2, 3)]
+        assert log.reader.aborted_transactions(8, 9) == [(1, 6)]
+        assert log.reader.aborted_transactions(9, 9) == []
     log.close()
     data = (setting.path / f"{0:020}.txnindex").read_bytes()
     assert len(data) == 68
@@ -156,7 +155,7 @@ def test_what_is_not_allowed_in_a_transaction(setting: Setting) -> None:
         with refused(ErrorCode.TRANSACTION_COORDINATOR_FENCED, "epoch 6"):
             log.append_marker(1, 5, commit=False, coordinator_epoch=6)
     log.append_marker(1, 5, commit=False, coordinator_epoch=7)  # of no transaction: a fence only
-    assert log.aborted_transactions(0, 100) == []
+    assert log.reader.aborted_transactions(0, 100) == []
     # Since KIP-890, a marker has the next epoch, in which sequences begin at 0 again.
     log.append(sent(1, 1, epoch=5, transactional=True))
     log.append_marker(1, 6, commit=True, coordinator_epoch=7)
@@ -256,7 +255,7 @@ def test_a_snapshot_that_is_damaged_is_passed_over(setting: Setting, damage: byt
     log = setting.open()
     log.append(sent(1, 0))
     log.append(sent(2, 0, transactional=True))
-    before = log.producer_states.entries()
+    before = log.producers.entries()
     log.close()
     path = setting.path / f"{2:020}.snapshot"
     if damage is None:
@@ -264,7 +263,7 @@ def test_a_snapshot_that_is_damaged_is_passed_over(setting: Setting, damage: byt
         damage = data[:-1] + bytes((data[-1] ^ 1,))
     path.write_bytes(damage)
     log = setting.open(clean=True, recovery_point=2)
-    assert log.producer_states.entries() == before
+    assert log.producers.entries() == before
     assert log.append(sent(1, 0)).duplicate
     assert len(setting.warnings) == 1
 
@@ -315,13 +314,15 @@ def test_transactions_against_a_model(steps: list[tuple[str, int, bool | None]])
                 log = setting.reopen(log)
             elif what == "crash":
                 log = setting.crash(log)
+            elif what == "roll":
+                log.retention.roll()
             else:
-                getattr(log, what)()
+                log.durability.flush()
             assert log.end_offset == end
             assert log.last_stable_offset == min(opened.values(), default=end)
         for begin in range(0, end, 3):
             for until in range(begin + 1, end + 1, 4):
-                assert sorted(log.aborted_transactions(begin, until)) == sorted(
+                assert sorted(log.reader.aborted_transactions(begin, until)) == sorted(
                     (producer, first)
                     for producer, first, last in aborted
                     if first < until and last >= begin

@@ -41,7 +41,7 @@ def test_a_log_that_is_cut_at_every_byte_of_its_last_batch(tmp_path: Path) -> No
     log.append(batch(b"plain"))
     log.append(sent(1, 0, b"a", b"b", transactional=True))
     log.append(sent(2, 0, transactional=True))
-    log.flush()
+    log.durability.flush()
     log.append_marker(2, 0, commit=False, coordinator_epoch=0)
     before = log.size
     log.append(sent(1, 2, b"c" * 30, b"d", transactional=True))
@@ -62,7 +62,7 @@ def test_a_log_that_is_cut_at_every_byte_of_its_last_batch(tmp_path: Path) -> No
             assert len(setting.warnings) == (0 if kept in (0, last) else 1)
             check_indexes(cut)
             assert cut.last_stable_offset == 1
-            assert cut.aborted_transactions(0, 100) == [(2, 3)]
+            assert cut.reader.aborted_transactions(0, 100) == [(2, 3)]
             assert cut.append(sent(1, 0, b"a", b"b", transactional=True)).duplicate
             again = cut.append(sent(1, 2, b"c" * 30, b"d", transactional=True))
             assert (again.base_offset, again.duplicate) == (5, whole)
@@ -103,8 +103,8 @@ def test_only_what_is_behind_the_recovery_point_is_verified(setting: Setting) ->
     log = setting.open(LogConfig(index_interval_bytes=0))
     for number in range(9):
         log.append(batch(b"%d" % number))
-    log.flush()
-    assert log.recovery_point == 9
+    log.durability.flush()
+    assert log.durability.recovery_point == 9
     log.append(batch(b"9"))
     path = setting.path / name(0, ".log")
     data = bytearray(path.read_bytes())
@@ -153,9 +153,9 @@ def filled(setting: Setting) -> PartitionLog:
 
 def lookups(log: PartitionLog) -> list[object]:
     return [
-        [log.offset_for_timestamp(NOW + at) for at in range(32)],
-        log.offset_of_max_timestamp(),
-        [bytes(log.read(at, 300, log.end_offset)) for at in range(30)],
+        [log.reader.offset_for_timestamp(NOW + at) for at in range(32)],
+        log.reader.offset_of_max_timestamp(),
+        [bytes(log.reader.read(at, 300, log.end_offset)) for at in range(30)],
     ]
 
 
@@ -264,7 +264,7 @@ def test_message_sets_of_old_brokers_are_served(setting: Setting, clean: bool) -
     (setting.path / name(0, ".log")).write_bytes(data)
     log = setting.open(LogConfig(index_interval_bytes=50), clean=clean)
     assert (log.end_offset, setting.warnings) == (8, [])
-    assert log.read(0, 1 << 20, 8) == data
+    assert log.reader.read(0, 1 << 20, 8) == data
     assert [(r.offset, r.value) for r in records_of(log)] == [
         (0, b"v0"),
         (1, b"v1"),
@@ -274,10 +274,10 @@ def test_message_sets_of_old_brokers_are_served(setting: Setting, clean: bool) -
         (7, b"behind a gap"),
     ]
     # Reads continue correctly from within a compressed message, and from a gap.
-    assert next(read_headers(log.read(3, 1 << 20, 8))).base_offset == 4
-    assert next(read_headers(log.read(5, 1 << 20, 8))).base_offset == 7
-    assert log.offset_for_timestamp(NOW + 1) == (NOW + 1, 3)
-    assert log.offset_of_max_timestamp() == (NOW + 3, 7)
+    assert next(read_headers(log.reader.read(3, 1 << 20, 8))).base_offset == 4
+    assert next(read_headers(log.reader.read(5, 1 << 20, 8))).base_offset == 7
+    assert log.reader.offset_for_timestamp(NOW + 1) == (NOW + 1, 3)
+    assert log.reader.offset_of_max_timestamp() == (NOW + 3, 7)
     log.append(batch(b"new"))
     log = setting.crash(log)
     assert values_of(log)[-2:] == [b"behind a gap", b"new"]
@@ -349,9 +349,9 @@ def test_damage_in_a_closed_segment_is_an_error_to_readers(setting: Setting) -> 
     path.write_bytes(path.read_bytes()[:whole] + b"\xff" * (size - whole))
     log = setting.open(SMALL, clean=True, recovery_point=30)
     with refused(ErrorCode.KAFKA_STORAGE_ERROR):
-        log.read(2, 1000, 30)
+        log.reader.read(2, 1000, 30)
     with refused(ErrorCode.KAFKA_STORAGE_ERROR):
-        log.bytes_from(2, 30, 1 << 20)
+        log.reader.bytes_from(2, 30, 1 << 20)
     assert records_of(log, log.segments[1].base_offset)
 
 

@@ -55,10 +55,8 @@ def state(log: PartitionLog) -> object:
         log.end_offset,
         log.last_stable_offset,
         [(r.offset, r.value) for r in records_of(log)],
-        sorted(
-            (e.producer_id, e.last_sequence, e.last_offset) for e in log.producer_states.entries()
-        ),
-        log.aborted_transactions(0, log.end_offset),
+        sorted((e.producer_id, e.last_sequence, e.last_offset) for e in log.producers.entries()),
+        log.reader.aborted_transactions(0, log.end_offset),
         [log.epoch_end_offset(epoch) for epoch in range(4)],
     )
 
@@ -84,10 +82,10 @@ def test_a_truncated_log_is_as_if_the_rest_was_never_written(
             whole = max(number for number, end in enumerate(ends) if end <= to)
             fill(short, kinds[:whole], marks)
             if data.draw(st.booleans()):
-                log.flush()
+                log.durability.flush()
             if data.draw(st.booleans()):
                 log = one.reopen(log)
-            assert log.truncate_to(to) == ends[whole]
+            assert log.retention.truncate_to(to) == ends[whole]
             assert state(log) == state(short)
             check_indexes(log)
             for other in (log, short):
@@ -103,13 +101,13 @@ def test_offsets_that_cannot_be_the_end(setting: Setting) -> None:
     log = setting.open()
     log.append(batch(b"one", b"two"))
     log.append(batch(b"three"))
-    log.delete_records(2)
+    log.retention.delete_records(2)
     for offset in (1, 4, -1):
         with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
-            log.truncate_to(offset)
-    assert log.truncate_to(3) == 3
+            log.retention.truncate_to(offset)
+    assert log.retention.truncate_to(3) == 3
     assert values_of(log) == [b"three"]
-    assert log.truncate_to(2) == 2
+    assert log.retention.truncate_to(2) == 2
     assert values_of(log) == []
 
 
@@ -118,5 +116,5 @@ def test_watchers_hear_of_it(setting: Setting) -> None:
     log.append(batch(b"one"))
     heard: list[int] = []
     log.watchers.add(lambda: heard.append(log.end_offset))
-    log.truncate_to(0)
+    log.retention.truncate_to(0)
     assert heard == [0]

@@ -54,7 +54,7 @@ def client(client: RawClient) -> RawClient:
 def states(broker: Broker) -> list[tuple[bytes, bytes | None]]:
     """Keys and values of the log of states."""
     log = log_of(broker, "__transaction_state")
-    batches = broker.call(lambda: list(log.batches()))
+    batches = broker.call(lambda: list(log.reader.batches()))
     return [(record.key or b"", record.value) for batch in batches for record in batch]
 
 

@@ -11,7 +11,7 @@ import pytest
 from kafka_wire import ErrorCode, TransactionState
 
 from krammar.broker.errors import ApiError
-from krammar.broker.transactions.producer_ids import BLOCK, ProducerIds
+from krammar.broker.transactions.coordinator import BLOCK, ProducerIds
 from krammar.broker.transactions.state import LAST_EPOCH, MAX_EPOCH, Transaction
 from krammar.broker.transactions.store import read_record, state_record, tombstone
 from krammar.wire.batches import Record
