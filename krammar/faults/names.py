@@ -7,6 +7,7 @@ from uuid import UUID
 
 from krammar.faults.paths import TopicNames
 from krammar.faults.shape import Shape
+from krammar.util.remembered import Remembered
 
 # No cluster has more topics; a hostile peer could name more.
 _MOST = 100_000
@@ -21,7 +22,8 @@ class LearnedNames:
 
     def __init__(self, known: TopicNames | None = None) -> None:
         self._known = known
-        self._names: dict[UUID, str] = {}
+        # Those that were learned or used last, so that rules know the topics of now.
+        self._names: Remembered[UUID, str] = Remembered(_MOST)
 
     @property
     def learns(self) -> bool:
@@ -29,7 +31,7 @@ class LearnedNames:
         return self._known is None
 
     def __call__(self, topic_id: UUID) -> str | None:
-        name = self._names.get(topic_id)
+        name = self._names.use(topic_id)
         return self._known(topic_id) if name is None and self._known is not None else name
 
     def learn(self, message: Any, shape: Shape) -> None:
@@ -38,11 +40,7 @@ class LearnedNames:
         if "topic" in roles and "topic_id" in roles:
             topic, topic_id = getattr(message, roles["topic"]), getattr(message, roles["topic_id"])
             if topic and isinstance(topic, str) and isinstance(topic_id, UUID) and topic_id.int:
-                # The names that were learned last stay, so that rules know the topics of now.
-                self._names.pop(topic_id, None)
                 self._names[topic_id] = topic
-                if len(self._names) > _MOST:
-                    del self._names[next(iter(self._names))]
         for branch in shape.branches:
             if branch.shape is not None and "topic_id" in branch.shape.roles:
                 for element in branch.elements(message):

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from krammar.tap.frame import Frame
 from krammar.util.printable import escape
+from krammar.util.remembered import Remembered
 from krammar.wire.message import Struct
 from krammar.wire.package import Package
 from krammar.wire.reflection import FieldInfo, fields
@@ -85,7 +86,8 @@ class Describer:
 
     def __init__(self, package: Package) -> None:
         self._package = package
-        self._names: dict[UUID, str] = {}
+        # Those that were learned or used last, so that a tap that runs for long knows the topics of now.
+        self._names: Remembered[UUID, str] = Remembered(_MAX_NAMES)
 
     def __call__(self, frame: Frame) -> Description:
         """Describe the frame's message."""
@@ -94,11 +96,7 @@ class Describer:
         walk = _Walk()
         walk.visit(frame.message, top=True)
         for topic_id, name in walk.learned:
-            # The names that were learned last stay, so that a tap that runs for long knows the topics of now.
-            self._names.pop(topic_id, None)
             self._names[topic_id] = name
-            if len(self._names) > _MAX_NAMES:
-                del self._names[next(iter(self._names))]
         parts = walk.parts
         names = [self._name(name) for name in walk.topics]
         if names:
@@ -114,7 +112,7 @@ class Describer:
         return Description(", ".join(parts), names, errors)
 
     def _name(self, name: str | UUID) -> str:
-        return escape(name if isinstance(name, str) else self._names.get(name, str(name)))
+        return escape(name if isinstance(name, str) else self._names.use(name) or str(name))
 
     def _error(self, code: int) -> str:
         try:

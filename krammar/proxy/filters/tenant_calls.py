@@ -5,7 +5,6 @@ The functions for requests see the tenant's own names, before prefixes are added
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,7 @@ from krammar.proxy.filters.tenant_apis import REASON
 from krammar.proxy.filters.tenant_configs import add_to_configs, own_configs
 from krammar.proxy.filters.tenant_fields import TenantTopicIds
 from krammar.proxy.filters.tenant_names import Tenant
-from krammar.proxy.filters.topics import remember
+from krammar.util.remembered import Remembered
 from krammar.wire.errors import WireError
 
 CONSUMER = "consumer"
@@ -39,12 +38,12 @@ class Memory:
 
     def __init__(self) -> None:
         self.ids = TenantTopicIds()
-        self.sessions: OrderedDict[Any, str] = OrderedDict()
-        self.protocols: OrderedDict[Any, str] = OrderedDict()
+        self.sessions: Remembered[Any, str] = Remembered(_LIMIT)
+        self.protocols: Remembered[Any, str] = Remembered(_LIMIT)
 
     def add_session(self, upstream: str, session: int, tenant: Tenant) -> None:
         """Remember whose fetch session at a broker this is."""
-        remember(self.sessions, (upstream, session), tenant.name, _LIMIT)
+        self.sessions[upstream, session] = tenant.name
 
 
 @dataclass(slots=True)
@@ -103,7 +102,7 @@ def _find_coordinator(request: Any, call: TenantCall) -> Any:
 
 def _join(request: Any, call: TenantCall) -> Any:
     call.kind = request.protocol_type
-    remember(call.memory.protocols, call.tenant.add(request.group_id), call.kind, _LIMIT)
+    call.memory.protocols[call.tenant.add(request.group_id)] = call.kind
     if call.kind != CONSUMER:
         return None
     try:

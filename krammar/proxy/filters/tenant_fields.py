@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cache
 from hashlib import blake2b
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from krammar.proxy.filters.tenant_names import Tenant
-from krammar.proxy.filters.topics import remember
+from krammar.util.remembered import Remembered
 from krammar.wire.reflection import fields
 
 # What a prefix is added to.
@@ -93,8 +92,8 @@ class TenantTopicIds:
     """
 
     def __init__(self) -> None:
-        self._names: OrderedDict[bytes, str] = OrderedDict()
-        self._originals: OrderedDict[UUID, UUID] = OrderedDict()
+        self._names: Remembered[bytes, str] = Remembered(_NAMES)
+        self._originals: Remembered[UUID, UUID] = Remembered(STAND_INS)
         self._secret = token_bytes(32)
 
     def name(self, topic_id: UUID) -> str | None:
@@ -111,7 +110,7 @@ class TenantTopicIds:
     def learn(self, topic_id: UUID, name: str) -> None:
         """Remember the name of a topic. Stand-ins, which brokers can repeat beside a name, never get one."""
         if topic_id not in self._originals:
-            remember(self._names, topic_id.bytes, name, _NAMES)
+            self._names[topic_id.bytes] = name
 
     def stand_in(self, topic_id: UUID) -> UUID:
         """Return an id that no topic has; always the same one, because of fetch sessions.
@@ -120,7 +119,7 @@ class TenantTopicIds:
         """
         digest = blake2b(topic_id.bytes, digest_size=16, key=self._secret).digest()
         found = UUID(bytes=digest)
-        remember(self._originals, found, topic_id, STAND_INS)
+        self._originals[found] = topic_id
         return found
 
     def original(self, topic_id: UUID) -> UUID | None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
 from uuid import UUID
 
 from kafka_wire import MetadataRequest, MetadataResponse
 
 from krammar.proxy.interface import Connection, Exchange
+from krammar.util.remembered import Remembered
 
 # Names that are remembered, of all connections. A topic id never gets another name, so names do not become outdated.
 _MOST = 100_000
@@ -46,14 +45,6 @@ class Patterns(tuple[str, ...]):
         return isinstance(name, str) and self._match.match(name) is not None
 
 
-def remember(where: OrderedDict[Any, Any], key: Any, value: Any, limit: int) -> None:
-    """Store a value; the oldest one is forgotten if there are more than ``limit``."""
-    where[key] = value
-    where.move_to_end(key)
-    if len(where) > limit:
-        where.popitem(last=False)
-
-
 class TopicIds:
     """The names of topics by their ids, as far as they are known. Those that were not used for the longest time go first.
 
@@ -63,15 +54,11 @@ class TopicIds:
 
     def __init__(self) -> None:
         # By an object that stands for the connection, and the 16 bytes of the id.
-        self._names: OrderedDict[tuple[object, bytes], str] = OrderedDict()
+        self._names: Remembered[tuple[object, bytes], str] = Remembered(_MOST)
 
     def name(self, connection: Connection, topic_id: UUID) -> str | None:
         """Return the name of a topic for a connection, or None if it is not known."""
-        key = connection.state.get(self), topic_id.bytes
-        found = self._names.get(key)
-        if found is not None:
-            self._names.move_to_end(key)
-        return found
+        return self._names.use((connection.state.get(self), topic_id.bytes))
 
     async def ask(self, exchange: Exchange, ids: Iterable[UUID]) -> dict[UUID, int]:
         """Ask for the names of topics that are not known, and return the error codes of those that have none.
@@ -87,7 +74,7 @@ class TopicIds:
         names, errors = await ask_names(exchange, unknown)
         mark = connection.state.setdefault(self, object())
         for topic_id, name in names.items():
-            remember(self._names, (mark, topic_id.bytes), name, _MOST)
+            self._names[mark, topic_id.bytes] = name
         return errors
 
 
@@ -110,4 +97,4 @@ async def ask_names(
     return named, errors
 
 
-__all__ = ["INTERNAL_TOPICS", "METADATA_BY_ID", "Patterns", "TopicIds", "ask_names", "remember"]
+__all__ = ["INTERNAL_TOPICS", "METADATA_BY_ID", "Patterns", "TopicIds", "ask_names"]
