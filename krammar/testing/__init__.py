@@ -17,8 +17,8 @@ from krammar.testing.broker import KafkaBroker
 from krammar.testing.certificates import TlsFiles
 from krammar.testing.clients import ClientSettings
 from krammar.testing.cluster import KafkaCluster
+from krammar.testing.embedded import NotInTime
 from krammar.testing.groups import Group, Member
-from krammar.testing.observed import NotInTime
 from krammar.testing.records import Record
 
 __all__ = [

@@ -32,7 +32,8 @@ class KafkaBroker(Embedded[Broker]):
         Args:
             settings: Kafka's settings, such as ``{"num.partitions": 3}``
             topics: topics to create: partitions by name, such as ``{"orders": 4}``, or names
-            sasl: ``"plain"``, ``"scram"`` (SCRAM-SHA-512), ``"scram-sha-256"`` or ``"scram-sha-512"``
+            sasl: ``"plain"``, ``"scram"`` (SCRAM-SHA-512), ``"scram-sha-256"`` or
+            ``"scram-sha-512"``
             users: passwords by name, or names, which get random passwords; by default ``alice``
             tls: whether the listener has TLS, with new certificates (needs ``krammar[testing]``)
             filters: filters of ``krammar.proxy``, from the client to the broker
@@ -57,8 +58,8 @@ class KafkaBroker(Embedded[Broker]):
     def reset(self) -> None:
         """Restart the broker at the same address without records, groups, transactions and rules of faults.
 
-        Clients are disconnected. Topics, users, passwords and certificates of ``start`` are restored. It
-        takes a few milliseconds.
+        Clients are disconnected. Topics, users, passwords and certificates of ``start`` are
+        restored. It takes a few milliseconds.
         """
         port = self.port
         self.broker.close()

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class KafkaCluster(Embedded[Cluster]):
     """Running nodes on loopback, with what tests need. Use ``start``.
 
-    The nodes share one storage; nothing is replicated. Clients see leaders, replicas and errors of a cluster.
+    The nodes share one storage; nothing is replicated. Clients see leaders, replicas and errors of
+    a cluster.
     """
 
     def __init__(self, options: Options, nodes: int) -> None:

@@ -60,8 +60,8 @@ def batches_of(log: PartitionLog, *, committed: bool) -> list[Batch]:
     """Read the batches of a log, without control batches. Call it in the broker's loop.
 
     Args:
-        committed: whether batches of aborted transactions, and all from the first open transaction on, are left
-            out, as for a consumer with ``read_committed``
+        committed: whether batches of aborted transactions, and all from the first open transaction
+            on, are left out, as for a consumer with ``read_committed``
     """
     end = log.last_stable_offset if committed else log.end_offset
     aborted = log.reader.aborted_entries(log.log_start_offset, end) if committed else []

@@ -29,7 +29,8 @@ class TokenIssuer:
     ```
 
     Args:
-        file: the file of the JWKS, which is written at once and after each ``rotate``; None for no file
+        file: the file of the JWKS, which is written at once and after each ``rotate``; None for no
+        file
         issuer: the claim ``iss``
         audience: the claim ``aud``
         algorithm: RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or Ed25519
