@@ -1,8 +1,10 @@
 """The APIs that the broker serves: for each api key, the versions and the method that handles it.
 
-An entry finds its method when the first request arrives, because the modules of handlers are imported at their first use.
+An entry finds its method when the first request arrives, because the modules of handlers are
+imported at their first use.
 
-The version ranges match Apache Kafka 4.4: from the oldest version that it accepts to the newest released one.
+The version ranges match Apache Kafka 4.4: from the oldest version that it accepts to the newest
+released one.
 """
 
 from __future__ import annotations
@@ -127,15 +129,15 @@ APIS: dict[int, Api] = {
     ),
     ApiKey.DESCRIBE_CLUSTER: Api(lambda of: of(handlers.node.NodeHandlers).describe_cluster, 0, 2),
     ApiKey.DESCRIBE_PRODUCERS: Api(
-        lambda of: of(handlers.transaction_admin.TransactionAdminHandlers).describe_producers, 0, 0
+        lambda of: of(handlers.transactions.TransactionAdminHandlers).describe_producers, 0, 0
     ),
     ApiKey.DESCRIBE_TRANSACTIONS: Api(
-        lambda of: of(handlers.transaction_admin.TransactionAdminHandlers).describe_transactions,
+        lambda of: of(handlers.transactions.TransactionAdminHandlers).describe_transactions,
         0,
         0,
     ),
     ApiKey.LIST_TRANSACTIONS: Api(
-        lambda of: of(handlers.transaction_admin.TransactionAdminHandlers).list_transactions, 0, 2
+        lambda of: of(handlers.transactions.TransactionAdminHandlers).list_transactions, 0, 2
     ),
     ApiKey.LIST_CONFIG_RESOURCES: Api(
         lambda of: of(handlers.configs.ConfigHandlers).list_config_resources, 0, 1
@@ -170,8 +172,8 @@ APIS: dict[int, Api] = {
     ApiKey.SHARE_GROUP_HEARTBEAT: Api(answer_with_error, 0, 1),
 }
 
-# ApiVersions does not list these, but clients may send them: answered with UNSUPPORTED_VERSION. All other
-# api keys belong to brokers and controllers; they close the connection.
+# ApiVersions does not list these, but clients may send them: answered with UNSUPPORTED_VERSION. All
+# other api keys belong to brokers and controllers; they close the connection.
 UNSERVED: dict[int, tuple[int, int]] = {
     ApiKey.WRITE_TXN_MARKERS: (0, 2),
     ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),

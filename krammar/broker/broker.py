@@ -8,7 +8,8 @@ async with Broker(config) as broker:  # in the running event loop
     ...
 ```
 
-A broker runs entirely in one event loop, so no part needs locks, and one process can run many brokers.
+A broker runs entirely in one event loop, so no part needs locks, and one process can run many
+brokers.
 """
 
 from __future__ import annotations
@@ -59,12 +60,17 @@ class Broker(Closing):
         clock: returns the time in milliseconds since 1970
         filters: run on requests and responses, as in the proxy
 
-    ``nodes``, ``addresses``, ``connections``, ``groups``, ``handlers``  by node id; the last four are the first node's
-    ``loop``, ``timers``, ``logs``, ``cluster``, ``topics``, ``transactions``, ``elections``  exist while it is open
+    ``nodes``, ``addresses``, ``connections``, ``groups``, ``handlers``  by node id; the last four
+                                                                         are the first node's
+    ``loop``, ``timers``, ``logs``, ``cluster``, ``topics``, ``transactions``, ``elections``  exist
+                                                                                              while
+                                                                                              it is
+                                                                                              open
     ``metrics_address``  host and port of the page for Prometheus
     """
 
-    # The number of nodes by default, and the partitions of an internal topic per node; at least one in all.
+    # The number of nodes by default, and the partitions of an internal topic per node; at least one
+    # in all.
     _usual_nodes, _internal_per_node = 1, 0
 
     def __init__(
@@ -108,8 +114,8 @@ class Broker(Closing):
     ) -> Self:
         """Start a broker in a thread of its own; ``close`` or the end of ``with`` stops it.
 
-        To keep tests fast, unlike Kafka's defaults, rebalances are not delayed, members of consumer groups send
-        heartbeats often, and the internal topics have one partition each.
+        To keep tests fast, unlike Kafka's defaults, rebalances are not delayed, members of consumer
+        groups send heartbeats often, and the internal topics have one partition each.
 
         Args:
             config: the settings, instead of the port, the folder and the properties
@@ -191,7 +197,8 @@ class Broker(Closing):
         """Start in the running event loop.
 
         Raises:
-            BrokerError, ConfigError: the broker cannot start; everything that was opened is closed again.
+            BrokerError, ConfigError: the broker cannot start; everything that was opened is closed
+            again.
         """
         self._loop_thread = threading.get_ident()
         nodes = self.nodes.values()
@@ -247,7 +254,8 @@ class Broker(Closing):
     def close(self) -> None:
         """Stop a broker that was started with ``start``.
 
-        Its thread has ended afterwards, its port and files are closed, and its temporary folder is deleted.
+        Its thread has ended afterwards, its port and files are closed, and its temporary folder is
+        deleted.
         """
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -300,14 +308,15 @@ class Broker(Closing):
     def advance_clock(self, ms: int, *, node: int | None = None, members: bool = False) -> None:
         """Set the clock ahead, and run the timers that are due then. Any thread can call it.
 
-        A node's clock is what logins, fetches, groups and the times of appended records go by. Transactions,
-        retention and producers go by the clock that all nodes share.
+        A node's clock is what logins, fetches, groups and the times of appended records go by.
+        Transactions, retention and producers go by the clock that all nodes share.
 
         Args:
             ms: milliseconds
             node: advance the clock of one node only, by its id
-            members: whether the sessions and rebalances of group members end too. Their clients send heartbeats in
-                real time, so a clock far ahead expires the members of all groups.
+            members: whether the sessions and rebalances of group members end too. Their clients
+                send heartbeats in real time, so a clock far ahead expires the members of all
+                groups.
 
         Raises:
             ValueError: there is no such node, or ``ms`` is negative.

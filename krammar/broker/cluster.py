@@ -1,7 +1,7 @@
 """The cluster metadata in ``__cluster_metadata-0``: topics, settings, credentials, features.
 
-This broker is the only controller of its cluster. A change takes effect after it was written to the log, as one
-batch.
+This broker is the only controller of its cluster. A change takes effect after it was written to the
+log, as one batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import kafka_wire as kw
 
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.meta_properties import identify, random_uuid
-from krammar.broker.metadata_checks import check_record, setting_problem
 from krammar.broker.metadata_files import Placed, bootstrap_records
 from krammar.broker.metadata_image import (
     INTERNAL_TOPICS,
@@ -35,9 +34,11 @@ from krammar.broker.metadata_records import (
     LEVEL_3_7_IV2,
     METADATA_VERSION,
     NEW_FEATURES,
+    check_record,
     encode_frame,
     end_points_of,
     only_voter,
+    setting_problem,
     supported_features,
 )
 from krammar.broker.slices import Steps, finish
@@ -65,7 +66,8 @@ FOLDER = partition_folder(METADATA_TOPIC, 0)
 UNASSIGNED_DIRECTORY = UUID(int=1)
 # Kafka's default of `metadata.log.max.record.bytes.between.snapshots`.
 SNAPSHOT_BYTES = 20 << 20
-# On close, a snapshot replaces a log of at least this size with more than this many records per record of it.
+# On close, a snapshot replaces a log of at least this size with more than this many records per
+# record of it.
 GARBAGE_BYTES = 1 << 20
 GARBAGE_FACTOR = 4
 
@@ -90,8 +92,8 @@ class ClusterMetadata(Image):
     ) -> None:
         """Read the folder ``__cluster_metadata-0``; create it if it is missing.
 
-        Log directories without ``meta.properties`` get one. ``node_ids`` are the nodes of this process, if there
-        are several; the first one is the controller.
+        Log directories without ``meta.properties`` get one. ``node_ids`` are the nodes of this
+        process, if there are several; the first one is the controller.
 
         Raises:
             BrokerError: a file cannot be read or written, or belongs to another cluster.
@@ -203,7 +205,8 @@ class ClusterMetadata(Image):
     ) -> Steps[Topic]:
         """Add a topic, in steps before it is visible.
 
-        Without ``replicas``, each partition has one, on the first node. Raises ApiError(TOPIC_ALREADY_EXISTS).
+        Without ``replicas``, each partition has one, on the first node. Raises
+        ApiError(TOPIC_ALREADY_EXISTS).
         """
         if topic_id is None:
             topic_id = random_uuid()
@@ -227,8 +230,9 @@ class ClusterMetadata(Image):
     ) -> Steps[range]:
         """Increase the number of partitions of a topic to ``count``, in steps before they are visible.
 
-        ``replicas`` are those of the new ones. Returns the new partitions. Raises ApiError(UNKNOWN_TOPIC_OR_PARTITION) or
-        ApiError(INVALID_PARTITIONS) if the topic has changed in the meantime.
+        ``replicas`` are those of the new ones. Returns the new partitions. Raises
+        ApiError(UNKNOWN_TOPIC_OR_PARTITION) or ApiError(INVALID_PARTITIONS) if the topic has
+        changed in the meantime.
         """
         new = range(len(topic.partitions), count)
         encoded = yield from self._encoding(self._new_partitions(topic.topic_id, new, replicas))

@@ -1,8 +1,9 @@
 """One connection of a client: receives requests, passes them to the handlers, and sends the responses in order.
 
-A connection handles one request at a time, like Kafka's channels, which are muted until the response is sent. While a
-request is handled, or while the client does not read its responses, at most one more piece is read from the socket. So the
-memory per client is bounded: one incoming frame and one outgoing response. docs/broker.md lists the limits.
+A connection handles one request at a time, like Kafka's channels, which are muted until the
+response is sent. While a request is handled, or while the client does not read its responses, at
+most one more piece is read from the socket. So the memory per client is bounded: one incoming frame
+and one outgoing response. docs/broker.md lists the limits.
 """
 
 from __future__ import annotations
@@ -48,12 +49,13 @@ log = logging.getLogger("krammar.broker")
 
 # The largest frame of requests other than Produce, in bytes.
 MAX_PLAIN_FRAME = 16 << 20
-# In larger frames, in bytes, an error does not name the corrupt field: finding it takes eight times as
-# long as decoding.
+# In larger frames, in bytes, an error does not name the corrupt field: finding it takes eight times
+# as long as decoding.
 EXPLAINED_FRAME = 8 * 1024
 # These requests are decoded without copying the batches; validation copies them.
 UNCOPIED = frozenset({ApiKey.PRODUCE})
-# Bytes of responses that a client has not read; above this, the broker handles no further request of it.
+# Bytes of responses that a client has not read; above this, the broker handles no further request
+# of it.
 WRITE_HIGH_WATER = 64 * 1024
 # Bytes that are encrypted at once, and that are written at once of larger responses than this.
 TLS_PIECE = 256 * 1024
@@ -63,7 +65,8 @@ LARGE_RESPONSE = 16 << 20
 class _Lost(asyncio.Transport):
     """The transport of connections that have ended.
 
-    A TLS transport and its connection refer to each other, and would hold 40 kB until the next garbage collection.
+    A TLS transport and its connection refer to each other, and would hold 40 kB until the next
+    garbage collection.
     """
 
     def is_closing(self) -> bool:
@@ -171,8 +174,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._counted_as is not None:
             self.connections.admission.leave(self.listener, self._counted_as)
         self.transport = LOST
-        # The current request continues: a member that is joining a group stays in it until its session
-        # times out. The response is dropped.
+        # The current request continues: a member that is joining a group stays in it until its
+        # session times out. The response is dropped.
         self._hurry()
         if self._filtered is not None:
             self._filtered.closed()
@@ -502,8 +505,8 @@ class Connection(asyncio.BufferedProtocol):
     def write(self, frame: bytes) -> None:
         """Send a response. A long one is written in pieces, as the client reads.
 
-        TLS transports do not count what they have passed on to their socket, so ``unread`` would miss it. Other
-        transports copy what the client does not read at once.
+        TLS transports do not count what they have passed on to their socket, so ``unread`` would
+        miss it. Other transports copy what the client does not read at once.
         """
         if len(frame) <= (TLS_PIECE if self._tls else LARGE_RESPONSE):
             self.transport.write(frame)

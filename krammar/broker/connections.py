@@ -30,7 +30,8 @@ RECEIVE_SIZE = 64 * 1024
 MAX_UNREAD = 48 << 20
 # Above that size, a client that has read nothing for this many seconds is disconnected.
 UNREAD_SECONDS = 10.0
-# The size in bytes of all requests that have arrived in part, above which the largest is refused; two always fit.
+# The size in bytes of all requests that have arrived in part, above which the largest is refused;
+# two always fit.
 MAX_UNFINISHED = 256 << 20
 
 

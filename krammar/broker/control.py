@@ -24,7 +24,8 @@ class BrokerControl(FaultsControl):
     ``GET /nodes``                 the nodes, and whether they run
     ``POST /nodes/2/stop``         stops a node; also ``start``, ``kill`` and ``refuse``
     ``POST /heal``                 ends what ``refuse`` began
-    ``POST /nodes/2/clock/60000``  sets the clock of a node ahead, in milliseconds; group members are spared
+    ``POST /nodes/2/clock/60000``  sets the clock of a node ahead, in milliseconds; group members
+                                   are spared
     ``POST /clock/60000``          sets the clock of all nodes ahead
     ``POST /partitions/orders/0/unclean-election/3``
                                    lets a replica lead that lacks the last 3 records

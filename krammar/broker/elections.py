@@ -1,7 +1,8 @@
 """Chooses the leaders, the in-sync replicas and the replicas of partitions, by the rules of Kafka's controller.
 
-Nothing is copied: all nodes of this process serve the same logs. So a replica is in sync as soon as its node runs. A
-replica that is out of sync counts as having the records from before it left; an unclean election removes the others.
+Nothing is copied: all nodes of this process serve the same logs. So a replica is in sync as soon as
+its node runs. A replica that is out of sync counts as having the records from before it left; an
+unclean election removes the others.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Elections:
         self._cluster = cluster
         self._logs = logs
         self._nodes = nodes
-        # Where the log ended when a replica left the replicas in sync, by topic, partition and node.
+        # Where the log ended when a replica left the replicas in sync, by topic, partition and
+        # node.
         self._left_at: dict[tuple[UUID, int, int], int] = {}
         self.changed: list[Callable[[], None]] = []
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from kafka_wire import ErrorCode
 
-# Characters of an error message at most. Names of a request can have 32,767 bytes, as many as a string of a response, and
-# thousands of results can repeat them.
+# Characters of an error message at most. Names of a request can have 32,767 bytes, as many as a
+# string of a response, and thousands of results can repeat them.
 LONGEST_MESSAGE = 2000
 
 

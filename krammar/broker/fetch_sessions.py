@@ -1,7 +1,7 @@
 """Incremental fetch sessions (KIP-227).
 
-The broker remembers which partitions a client fetches, so requests and responses list only partitions
-that changed.
+The broker remembers which partitions a client fetches, so requests and responses list only
+partitions that changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ NO_SESSION = 0
 _LARGEST = 2**31 - 1
 # A session that was used within this time, in seconds, is not evicted. Kafka's default.
 _MIN_EVICTION = 120.0
-# The number of partitions of all sessions: each takes 400 bytes. Kafka only limits the number of sessions.
+# The number of partitions of all sessions: each takes 400 bytes. Kafka only limits the number of
+# sessions.
 MOST_PARTITIONS = 100_000
 
 # The topic's name, or its id from v13 on, and the index of the partition.
@@ -31,9 +32,9 @@ Key = tuple[str | UUID, int]
 Answers = list[tuple[Key, FetchResponse.PartitionData]]
 
 
-# The leader epoch, the offset, the last fetched epoch, and the most bytes that a request has for a partition. The garbage
-# collector ignores plain tuples of integers: with 100,000 partitions, a full collection takes 9 ms, and with objects for
-# each 33 ms.
+# The leader epoch, the offset, the last fetched epoch, and the most bytes that a request has for a
+# partition. The garbage collector ignores plain tuples of integers: with 100,000 partitions, a full
+# collection takes 9 ms, and with objects for each 33 ms.
 Wanted = tuple[int, int, int, int]
 
 
@@ -43,7 +44,8 @@ class FetchSession:
 
     Partitions that returned data move to the end, so that every partition gets its turn.
 
-    ``answered``  the high watermark (None after an error) and the log start offset in the last response
+    ``answered``  the high watermark (None after an error) and the log start offset in the last
+                  response
     ``full``      whether the next response lists all partitions
     """
 
@@ -113,7 +115,8 @@ class FetchSessions:
                 known.answered.pop(key, None)
         self._partitions += len(known.partitions)
         if not known.partitions or self._partitions > MOST_PARTITIONS:
-            # The client gets its partitions once more without a session, and then begins another one.
+            # The client gets its partitions once more without a session, and then begins another
+            # one.
             self._drop(session_id)
             return FetchSession(by_id, known.partitions)
         known.epoch = 1 if epoch == _LARGEST else epoch + 1

@@ -1,7 +1,7 @@
 """``meta.properties``: the cluster and the node that a log directory belongs to.
 
-Version 1 has ``cluster.id``, ``node.id`` and ``directory.id`` (KIP-858). Version 0, of clusters that used
-ZooKeeper, has ``cluster.id`` and ``broker.id``.
+Version 1 has ``cluster.id``, ``node.id`` and ``directory.id`` (KIP-858). Version 0, of clusters
+that used ZooKeeper, has ``cluster.id`` and ``broker.id``.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def read_meta_properties(directory: Path) -> MetaProperties:
     path = directory / NAME
     try:
         data = read_small(path, LARGEST)
-        # A power cut can leave such a file on some file systems. Without its content, the broker would start as
-        # another cluster, whose clients refuse it.
+        # A power cut can leave such a file on some file systems. Without its content, the broker
+        # would start as another cluster, whose clients refuse it.
         if not data.strip() or b"\0" in data:
             raise BrokerError(
                 f"{path}: the file {'has zero bytes' if data.strip() else 'is empty'}, as a power cut can leave it,"

@@ -1,8 +1,9 @@
 """Finds and reads the files of the cluster metadata log: snapshots and segments (KIP-595, KIP-630).
 
 The name of a snapshot consists of its end offset and the epoch of its last record:
-``00000000000000000042-0000000003.checkpoint``. A snapshot begins with a control batch with a header and ends with one with
-a footer; without a footer it is incomplete. The segments contain the records from the end offset on.
+``00000000000000000042-0000000003.checkpoint``. A snapshot begins with a control batch with a header
+and ends with one with a footer; without a footer it is incomplete. The segments contain the records
+from the end offset on.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ from krammar.wire.message import Codec
 _BOOTSTRAP = "bootstrap.checkpoint"
 # A record, after its file and its offset.
 Placed = tuple[Path, int, Codec]
-# The sizes up to which files and batches are read, in bytes. A segment of Kafka has at most 2 GiB, and a batch of the
-# metadata log 8 MiB.
+# The sizes up to which files and batches are read, in bytes. A segment of Kafka has at most 2 GiB,
+# and a batch of the metadata log 8 MiB.
 LARGEST_FILE = (1 << 31) - 1
 LARGEST_BATCH = 64 << 20
 # The bytes of a file in the memory, besides one batch.
@@ -75,7 +76,8 @@ def snapshot_name(end_offset: int, epoch: int) -> str:
 class _Content:
     """A file that is mapped into the memory: ``bytes`` is a view of all of it.
 
-    A sparse file, which needs no space on the disk, then needs little memory: ``forget`` releases what was read.
+    A sparse file, which needs no space on the disk, then needs little memory: ``forget`` releases
+    what was read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -149,8 +151,8 @@ def segment_batches(
 ) -> Generator[RecordBatch, None, int]:
     """Yield the batches of a segment, and return the end of the last one in bytes.
 
-    An incomplete batch at the end of the last segment, as a crash leaves it, is cut off, with a warning. Raises
-    BrokerError for other damage.
+    An incomplete batch at the end of the last segment, as a crash leaves it, is cut off, with a
+    warning. Raises BrokerError for other damage.
     """
     content = _Content(path)
     end = 0
@@ -240,8 +242,8 @@ def _portions(path: Path, begin: int, end: int) -> Iterator[tuple[int, int]]:
 def bootstrap_records(directory: Path) -> list[Placed]:
     """Return the first records of a new log, as Kafka's format command has prepared them.
 
-    They are in the snapshot at offset 0, or in ``bootstrap.checkpoint`` next to the folder. The result is empty
-    if neither exists. Raises BrokerError.
+    They are in the snapshot at offset 0, or in ``bootstrap.checkpoint`` next to the folder. The
+    result is empty if neither exists. Raises BrokerError.
     """
     for path in (directory / snapshot_name(0, 0), directory.parent / _BOOTSTRAP):
         batches = snapshot_batches(path)

@@ -163,7 +163,8 @@ class Image:
         if other is not None:
             raise ApiError(
                 ErrorCode.TOPIC_ALREADY_EXISTS,
-                f"topic {record.name} with id {record.topic_id} already exists, as {other.name} with id {other.topic_id}",
+                f"topic {record.name} with id {record.topic_id} already exists, as {other.name} with id"
+                f" {other.topic_id}",
             )
         topic = Topic(record.name, record.topic_id)
         self.topics[topic.name] = self.topics_by_id[topic.topic_id] = topic
@@ -265,7 +266,8 @@ def _quota(record: Any) -> object:
     return entity, record.key
 
 
-# Records that a snapshot repeats as they are: a later one replaces the earlier one with the same key.
+# Records that a snapshot repeats as they are: a later one replaces the earlier one with the same
+# key.
 _KEYS: dict[str, Callable[[Any], object]] = {
     "RegisterBrokerRecord": attrgetter("broker_id"),
     "UserScramCredentialRecord": attrgetter("mechanism", "name"),

@@ -276,8 +276,8 @@ class MetadataLog:
     def _mend(self) -> None:
         """Undo a failed write completely before the next one. Raises OSError.
 
-        After a failed fsync, the kernel may have dropped what it did not store, and the next fsync would succeed. So a
-        copy of the segment replaces it.
+        After a failed fsync, the kernel may have dropped what it did not store, and the next fsync
+        would succeed. So a copy of the segment replaces it.
         """
         if self._torn:
             os.ftruncate(self._fd, self._segment_size)

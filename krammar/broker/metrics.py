@@ -1,7 +1,8 @@
 """A broker's metrics, counted from their first use on. ``metrics.csv`` lists them.
 
-Names and units are those of Kafka's MBeans, as the Prometheus JMX exporter spells them. Offsets of groups have the
-names of kafka_exporter, because Kafka's brokers do not export them. Other names begin with ``krammar_``.
+Names and units are those of Kafka's MBeans, as the Prometheus JMX exporter spells them. Offsets of
+groups have the names of kafka_exporter, because Kafka's brokers do not export them. Other names
+begin with ``krammar_``.
 """
 
 from __future__ import annotations

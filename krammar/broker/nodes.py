@@ -79,7 +79,8 @@ class Nodes(dict[int, Addresses]):
 class Leaders:
     """The current leaders that one response names, so that clients need no metadata to find them (KIP-951).
 
-    A node that is cut off knows no other leader than itself. It names none, or clients would ask it again.
+    A node that is cut off knows no other leader than itself. It names none, or clients would ask it
+    again.
     """
 
     CODES = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
-# File descriptors that connections leave for logs, and logs for connections, or an eighth of the limit if that is less.
+# File descriptors that connections leave for logs, and logs for connections, or an eighth of the
+# limit if that is less.
 _RESERVE = 512
 
 
@@ -35,7 +36,8 @@ def most_logs() -> int | None:
 def raise_open_files() -> None:
     """Let this process open as many files as it may: each partition with records keeps one open.
 
-    Shells and service managers set a low soft limit, because old programs that use ``select`` need one.
+    Shells and service managers set a low soft limit, because old programs that use ``select`` need
+    one.
     """
     with contextlib.suppress(
         ImportError, OSError, ValueError

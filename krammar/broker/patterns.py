@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from krammar.util.extras import require
 
-# The memory in bytes that RE2 may use for an expression; it refuses larger ones. The limit allows about a
-# dozen classes of all letters, or 1,000 arbitrary characters.
+# The memory in bytes that RE2 may use for an expression; it refuses larger ones. The limit allows
+# about a dozen classes of all letters, or 1,000 arbitrary characters.
 _MEMORY = 256 * 1024
 
 

@@ -1,7 +1,7 @@
 """Refuses to start without protection that the settings or the folder promise, and that this broker does not have.
 
-A Kafka configuration with ACLs would start a broker that is open to everybody. ``krammar.start.without`` names what a
-user gives up knowingly.
+A Kafka configuration with ACLs would start a broker that is open to everybody.
+``krammar.start.without`` names what a user gives up knowingly.
 """
 
 from __future__ import annotations

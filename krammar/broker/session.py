@@ -1,10 +1,12 @@
-"""The state of one connection that handlers use."""
+"""The state of one connection that handlers use, and what its client may do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from kafka_wire import AclOperation
 
 if TYPE_CHECKING:
     from asyncio import BaseTransport
@@ -26,7 +28,8 @@ class Session:
     ``authenticated``  whether requests other than the handshake are served
     ``sasl``           the authentication on a SASL listener
     ``hurry``          ends the wait of the current request, because the client is gone
-    ``expires_at``     when the client must log in again (KIP-368), in milliseconds since 1970; None for never
+    ``expires_at``     when the client must log in again (KIP-368), in milliseconds since 1970; None
+                       for never
     ``building``       the bytes of records in the response that is being built
     """
 
@@ -47,3 +50,19 @@ class Session:
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         here = transport.get_extra_info("sockname") or ("unknown", 0)
         return cls(listener, peer[0], f"{here[0]}:{here[1]}-{peer[0]}:{peer[1]}-{number - 1}")
+
+
+# Authorized operations (KIP-430). This broker has no ACLs, so every client may do everything.
+NOT_ASKED = -(1 << 31)
+
+
+def _bits(*names: str) -> int:
+    return sum(1 << AclOperation[name] for name in names)
+
+
+GROUP_OPERATIONS = _bits("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
+TOPIC_OPERATIONS = GROUP_OPERATIONS | _bits("WRITE", "CREATE", "ALTER")
+CLUSTER_OPERATIONS = _bits(
+    *("CREATE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
+    *("CLUSTER_ACTION", "IDEMPOTENT_WRITE"),
+)

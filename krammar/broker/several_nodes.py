@@ -6,8 +6,8 @@ with Cluster.start(nodes=3) as cluster:
     cluster.move_leader("orders", 0, to=1)
 ```
 
-The nodes share one event loop and one storage; nothing is replicated. Clients see the leaders, replicas and errors of a
-cluster.
+The nodes share one event loop and one storage; nothing is replicated. Clients see the leaders,
+replicas and errors of a cluster.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ T = TypeVar("T")
 class Cluster(Broker):
     """A broker with several nodes, by default three, that a test stops, starts and isolates.
 
-    Topics have three replicas by default, and the internal topics two partitions per node. The ids of the nodes begin at
-    ``node.id``, which is 1 by default. A port that is given to ``start`` is that of the first node, and the others have
-    the next ones.
+    Topics have three replicas by default, and the internal topics two partitions per node. The ids
+    of the nodes begin at ``node.id``, which is 1 by default. A port that is given to ``start`` is
+    that of the first node, and the others have the next ones.
 
-    The methods may be called from any thread but the cluster's own. They return when clients see the change.
+    The methods may be called from any thread but the cluster's own. They return when clients see
+    the change.
     """
 
     _usual_nodes, _internal_per_node = 3, 2
@@ -50,7 +51,8 @@ class Cluster(Broker):
     def stop_node(self, node_id: int) -> None:
         """Stop a node: its leaders move to other replicas in sync, then its connections and ports close.
 
-        Partitions whose last replica in sync it has get no leader. Does nothing if the node is stopped.
+        Partitions whose last replica in sync it has get no leader. Does nothing if the node is
+        stopped.
 
         Raises:
             ValueError: the cluster has no such node.
@@ -71,8 +73,9 @@ class Cluster(Broker):
     def kill_node(self, node_id: int) -> None:
         """Kill a node: its connections are reset and its ports close, but nothing moves.
 
-        It stays the leader and coordinator that it was, as in Kafka before the controller notices. ``stop_node`` is
-        that moment; ``start_node`` starts it again. Does nothing if the node does not run.
+        It stays the leader and coordinator that it was, as in Kafka before the controller notices.
+        ``stop_node`` is that moment; ``start_node`` starts it again. Does nothing if the node does
+        not run.
 
         Raises:
             ValueError: the cluster has no such node.
@@ -118,9 +121,9 @@ class Cluster(Broker):
     def partition_from(self, others: Literal["clients", "nodes"], *node_ids: int) -> None:
         """Cut nodes off, until ``heal``.
 
-        From ``"clients"``: the nodes answer no request that arrives from now on; connections stay open. From
-        ``"nodes"``: the other nodes treat them as stopped. Clients that still ask them get the metadata of this
-        moment, and NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR.
+        From ``"clients"``: the nodes answer no request that arrives from now on; connections stay
+        open. From ``"nodes"``: the other nodes treat them as stopped. Clients that still ask them
+        get the metadata of this moment, and NOT_LEADER_OR_FOLLOWER or NOT_COORDINATOR.
 
         Raises:
             ValueError: the cluster has no such node, or ``others`` is neither of the two.
@@ -203,8 +206,8 @@ class Cluster(Broker):
     ) -> int:
         """Let a replica take over that lacks the last records, as after an unclean leader election.
 
-        The records are gone, although they were acknowledged, and the leader epoch rises. Clients that have read
-        them see that the log was truncated (KIP-320).
+        The records are gone, although they were acknowledged, and the leader epoch rises. Clients
+        that have read them see that the log was truncated (KIP-320).
 
         Args:
             lose: the number of records to lose; more if that would divide a batch
@@ -214,7 +217,8 @@ class Cluster(Broker):
             The offset of the first lost record, which is the end of the log.
 
         Raises:
-            ValueError: the partition does not exist or is internal, ``lose`` is less than 1, or the node cannot lead.
+            ValueError: the partition does not exist or is internal, ``lose`` is less than 1, or the
+            node cannot lead.
         """
         if isinstance(lose, bool) or not isinstance(lose, int) or lose < 1:
             raise ValueError(f"lose is a number of records from 1 on, not {lose!r}")
@@ -240,7 +244,8 @@ class Cluster(Broker):
         All groups in the same partition of the internal topic move with it.
 
         Raises:
-            ValueError: nothing was coordinated yet, the node does not run, or ``kind`` is neither of the two.
+            ValueError: nothing was coordinated yet, the node does not run, or ``kind`` is neither
+            of the two.
         """
         self.move_leader(*self._coordinating(key, kind), to)
 

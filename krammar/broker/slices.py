@@ -1,7 +1,7 @@
 """Splits long work into slices, so that the broker serves other requests in between.
 
-A handler whose work grows with its request is a generator. It yields wherever other requests can run, and returns
-its response. Work that fits into one slice is answered at once, without a task.
+A handler whose work grows with its request is a generator. It yields wherever other requests can
+run, and returns its response. Work that fits into one slice is answered at once, without a task.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from krammar.util.worker import WorkerThread
 A = TypeVar("A")
 T = TypeVar("T")
 
-# Work that can pause at each yield. Other requests run there, so objects that were looked up before may be
-# gone afterwards. Yielding True ends the slice, before a step that is long by itself. Yielding InThread returns the
-# result of its function, or raises its error.
+# Work that can pause at each yield. Other requests run there, so objects that were looked up before
+# may be gone afterwards. Yielding True ends the slice, before a step that is long by itself.
+# Yielding InThread returns the result of its function, or raises its error.
 Steps = Generator["bool | InThread | None", Any, T]
 
 # The length of a slice in seconds. Steps are not interrupted, so they must be short.
@@ -52,8 +52,9 @@ def advance(
     until = (time.monotonic() if now is None else now) + SLICE_SECONDS
     try:
         step = next(steps) if resume is None else resume()
-        # An error that it passed refers to this frame through the frames of its traceback, and to the request. Without
-        # a reference from here, no circle keeps them until the next garbage collection.
+        # An error that it passed refers to this frame through the frames of its traceback, and to
+        # the request. Without a reference from here, no circle keeps them until the next garbage
+        # collection.
         resume = None
         while True:
             if step:
@@ -68,8 +69,8 @@ def advance(
 class Slices:
     """Runs steps that need more than one slice.
 
-    Each turn of the event loop runs one slice of one request, so many long requests block the loop no more than
-    one does.
+    Each turn of the event loop runs one slice of one request, so many long requests block the loop
+    no more than one does.
     """
 
     def __init__(self) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from weakref import WeakSet
 
-# The budget in seconds of all timers that are due in the same turn of the event loop, such as the sessions of many
-# members. The last one can exceed it; the others run in the next turns.
+# The budget in seconds of all timers that are due in the same turn of the event loop, such as the
+# sessions of many members. The last one can exceed it; the others run in the next turns.
 TURN_SECONDS = 0.02
 # How long ``in_turns`` works in one turn.
 PORTION_SECONDS = 0.02
@@ -27,7 +27,8 @@ def system_ms() -> int:
 class Timer:
     """A call that is due at some time of the event loop.
 
-    ``of_member``  whether it waits for a member of a group, which cannot hurry when the clock is set ahead
+    ``of_member``  whether it waits for a member of a group, which cannot hurry when the clock is
+                   set ahead
     """
 
     _timers: Timers

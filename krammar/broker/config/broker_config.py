@@ -26,8 +26,8 @@ from krammar.util.settings import unknown_setting
 class BrokerSettings:
     """One attribute per setting that the broker reads by itself: the setting's name with underscores.
 
-    ``listeners`` and the folders combine several settings. Topics and listeners read theirs by Kafka's
-    names. The prefix ``krammar.`` is dropped.
+    ``listeners`` and the folders combine several settings. Topics and listeners read theirs by
+    Kafka's names. The prefix ``krammar.`` is dropped.
     """
 
     listeners: list[Listener]
@@ -218,8 +218,8 @@ class BrokerConfig(BrokerSettings):
 
         Args:
             overrides: the topic's settings, as text
-            check: raise ConfigError for invalid overrides. Without it, they are ignored: another version may have
-                written them.
+            check: raise ConfigError for invalid overrides. Without it, they are ignored: another
+                version may have written them.
         """
         if check:
             check_topic(self.topics, overrides)

@@ -1,6 +1,7 @@
 """Definitions of settings: type, default, accepted values, and the conversion from text.
 
-``BROKER_CONFIGS``, ``TOPIC_CONFIGS`` and ``GROUP_CONFIGS`` come from the tables of ``krammar.util.configs``.
+``BROKER_CONFIGS``, ``TOPIC_CONFIGS`` and ``GROUP_CONFIGS`` come from the tables of
+``krammar.util.configs``.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ CLASS = ConfigType.CLASS
 class ConfigError(ValueError):
     """A setting is invalid.
 
-    ``name``, ``value``  the key and its text; the value is None if there is none or if it is a secret
+    ``name``, ``value``  the key and its text; the value is None if there is none or if it is a
+                         secret
     ``reason``           the problem, as a phrase that follows key and value
     ``origin``           the position of the text ("line 12 of server.properties"), or empty
     ``api``              the message for a response, in Kafka's words
@@ -79,9 +81,11 @@ class ConfigDef:
 
     ``default``   as text; None if there is none
     ``doc``       one or two sentences
-    ``synonyms``  the broker's settings that supply the value, each with the factor that converts it (hours to
-                  milliseconds); the first one that is set wins. A broker's setting supplies its own value.
-    ``effect``    whether this broker acts on it; a setting without effect is accepted, checked and shown
+    ``synonyms``  the broker's settings that supply the value, each with the factor that converts it
+                  (hours to milliseconds); the first one that is set wins. A broker's setting
+                  supplies its own value.
+    ``effect``    whether this broker acts on it; a setting without effect is accepted, checked and
+                  shown
     ``internal``  accepted, but never shown
     """
 

@@ -30,7 +30,8 @@ class Listener:
     ``protocol``  PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, or WAFKA for a listener of that name
     ``host``      empty for all interfaces; an IPv6 address without brackets
     ``port``      0 for any free port
-    ``advertised_host``, ``advertised_port``  the address for clients; an empty host and port 0 mean the bound
+    ``advertised_host``, ``advertised_port``  the address for clients; an empty host and port 0 mean
+                                              the bound
     address
     """
 

@@ -22,8 +22,8 @@ _KEYS = {
 def in_force(definition: ConfigDef, levels: Levels) -> Any:
     """Return the value that the broker's settings supply, or else the default.
 
-    Within a level, the first synonym that is set wins. A stronger level takes precedence over a weaker one,
-    whichever synonym it sets.
+    Within a level, the first synonym that is set wins. A stronger level takes precedence over a
+    weaker one, whichever synonym it sets.
     """
     for level in levels:
         for name, factor in definition.synonyms:
@@ -60,7 +60,10 @@ class Overridable:
         }
 
     def value(self, name: str, overrides: Mapping[str, str]) -> Any:
-        """Return the effective value of a setting. An invalid override is ignored: another version may have allowed it."""
+        """Return the effective value of a setting.
+
+        An invalid override is ignored: another version may have allowed it.
+        """
         if name in overrides:
             try:
                 return self.definitions[name].parse(overrides[name])

@@ -1,7 +1,7 @@
 """The target assignments of consumer groups (KIP-848): the assignors, and the problems that they solve.
 
-Small problems are solved at once, and large ones in a thread. Kafka also computes large assignments in the background, so
-clients accept a first response without partitions.
+Small problems are solved at once, and large ones in a thread. Kafka also computes large assignments
+in the background, so clients accept a first response without partitions.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ Current = Mapping[str, Collection[Place]]
 Assignment = dict[str, set[Place]]
 Assignor = Callable[[Subscriptions, Counts, Current], Assignment]
 
-# With members of different subscriptions, moving the partitions of one area can unbalance another one.
+# With members of different subscriptions, moving the partitions of one area can unbalance another
+# one.
 _MOST_ROUNDS = 16
-# The size of an assignment that takes about 20 ms: the sum of the partitions and of the topics of each different
-# subscription.
+# The size of an assignment that takes about 20 ms: the sum of the partitions and of the topics of
+# each different subscription.
 QUICK = 10_000
 
 
@@ -198,8 +199,9 @@ def problem_of(group: ConsumerGroup, cluster: ClusterMetadata, assignor: str) ->
 def apply(group: ConsumerGroup, problem: Problem, targets: Assignment, now_ms: int) -> bool:
     """Give the members their targets.
 
-    If the group has changed since, its members still get the targets, and the next heartbeat starts another
-    assignment. Returns False, without a change, if the members are not those of the same epoch.
+    If the group has changed since, its members still get the targets, and the next heartbeat starts
+    another assignment. Returns False, without a change, if the members are not those of the same
+    epoch.
     """
     known = group.members.keys() <= targets.keys()
     if group.group_epoch < problem.group_epoch or (

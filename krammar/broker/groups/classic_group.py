@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class ClassicGroup(Group):
     """The members and the generation of a group that `ClassicProtocol` changes.
 
-    A group without records of its own, which only has offsets, is an empty one without a protocol type.
+    A group without records of its own, which only has offsets, is an empty one without a protocol
+    type.
 
     ``protocol``     the protocol that the members agreed on, such as ``range``
     ``pending``      ids that were returned with MEMBER_ID_REQUIRED and have not joined yet
@@ -81,8 +82,8 @@ class ClassicGroup(Group):
     def has_room(self, member_id: str, max_size: int) -> bool:
         """Return whether a member may join.
 
-        During a rebalance only members that have joined count, so the last members of a group that is too large
-        are refused.
+        During a rebalance only members that have joined count, so the last members of a group that
+        is too large are refused.
         """
         counted = [
             m.member_id

@@ -18,11 +18,12 @@ from krammar.broker.groups.group import GroupState
 from krammar.broker.groups.host import JOIN, SYNC, GroupClient, Host, session_key
 from krammar.broker.groups.member import JoinReply, Member, SyncReply, join_error, protocols_of
 
-# The part of a client's name, in characters, that goes into its member id: ids have at most 32767 bytes.
+# The part of a client's name, in characters, that goes into its member id: ids have at most 32767
+# bytes.
 LONGEST_NAME = 8000
 
-# Heartbeats cannot reveal that a client is gone that waited in its first JoinGroup, so new members must join again
-# after five minutes.
+# Heartbeats cannot reveal that a client is gone that waited in its first JoinGroup, so new members
+# must join again after five minutes.
 NEW_MEMBER_JOIN_TIMEOUT = 300000
 
 
@@ -222,7 +223,8 @@ class ClassicProtocol:
         group.next_generation(self._host.now_ms())
         if group.state is GroupState.EMPTY:
             with suppress(ApiError):
-                # After a failure, a restart would load the previous generation, whose members then time out.
+                # After a failure, a restart would load the previous generation, whose members then
+                # time out.
                 self._host.store(group)
             return
         for member in group.members.values():

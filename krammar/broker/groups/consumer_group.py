@@ -24,8 +24,8 @@ class ConsumerGroup(Group):
     ``matches``      the record of each pattern of the members, with the topics that match it
     ``matched``      the names of all topics with which each pattern was compared
     ``behind``       whether patterns must still be compared with the current topics
-    ``topics_hash``  identifies the subscribed topics and their partitions, as of ``topics_seen``, an offset of the
-                     metadata log
+    ``topics_hash``  identifies the subscribed topics and their partitions, as of ``topics_seen``,
+                     an offset of the metadata log
     ``touched``      the members whose records may differ from those in the log
     """
 
@@ -111,7 +111,8 @@ class ConsumerGroup(Group):
     def subscribed_topics(self) -> KeysView[str]:
         """Return the topics that members subscribe to by name or by a pattern, now and later.
 
-        They are counted with each change, because hundreds of members can name thousands of topics each.
+        They are counted with each change, because hundreds of members can name thousands of topics
+        each.
         """
         return self._named.keys()
 
@@ -152,10 +153,12 @@ class ConsumerGroup(Group):
     ) -> None:
         """Check the epoch of a commit or a fetch of offsets.
 
-        A commit with an older epoch is valid for partitions that the member has had since then (KIP-1251).
+        A commit with an older epoch is valid for partitions that the member has had since then
+        (KIP-1251).
 
         Raises:
-            ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION in the classic protocol and in
+            ApiError: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or ILLEGAL_GENERATION in the classic
+            protocol and in
                 transactions.
         """
         member = self.members.get(member_id)

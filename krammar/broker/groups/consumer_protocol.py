@@ -1,8 +1,9 @@
 """The consumer group protocol (KIP-848): the broker assigns partitions, and heartbeats move members towards them.
 
-A group and each member have an epoch. A change of members, subscriptions or topics raises the group's epoch and leads
-to a new target assignment. Each member then gives up partitions, confirms that, and gets new ones as soon as no other
-member has them. Members of the classic protocol take part with JoinGroup and SyncGroup.
+A group and each member have an epoch. A change of members, subscriptions or topics raises the
+group's epoch and leads to a new target assignment. Each member then gives up partitions, confirms
+that, and gets new ones as soon as no other member has them. Members of the classic protocol take
+part with JoinGroup and SyncGroup.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class ConsumerProtocol:
     ) -> kw.ConsumerGroupHeartbeatResponse:
         """Add or update a member, and move it towards its target assignment.
 
-        The first member of the consumer protocol turns a classic group into a consumer group. Raises ApiError.
+        The first member of the consumer protocol turns a classic group into a consumer group.
+        Raises ApiError.
         """
         if isinstance(group, ClassicGroup):
             if request.member_epoch != 0:

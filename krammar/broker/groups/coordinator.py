@@ -188,7 +188,8 @@ class GroupCoordinator:
     def delete(self, group_id: str) -> Steps[None]:
         """Delete a group without members, and its offsets, in steps.
 
-        If a member joins between the steps, the deletion ends with NON_EMPTY_GROUP, and the offsets that are left stay.
+        If a member joins between the steps, the deletion ends with NON_EMPTY_GROUP, and the offsets
+        that are left stay.
         """
         self._without_members(group_id)
         shard = self._shards.of(group_id)

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 Key = tuple[int, str]
 
 CONSUMER = "consumer"
-# The size in bytes of the protocols of all members of the classic protocol, with names and metadata. A rebalance sends
-# the leader all metadata, and a record of 1 MB, by default, must hold those of the elected protocol.
+# The size in bytes of the protocols of all members of the classic protocol, with names and
+# metadata. A rebalance sends the leader all metadata, and a record of 1 MB, by default, must hold
+# those of the elected protocol.
 LARGEST_GROUP = 16 << 20
 
 
@@ -39,7 +40,8 @@ class GroupState(Enum):
 class Commit(NamedTuple):
     """A commit of offsets of some partitions.
 
-    ``epoch``  the generation in a classic group, the epoch of the member in a consumer group; negative for none
+    ``epoch``  the generation in a classic group, the epoch of the member in a consumer group;
+               negative for none
     """
 
     member_id: str
@@ -122,7 +124,8 @@ class Group(ABC):
         """Return the member with an id.
 
         Raises:
-            ApiError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member has taken over the instance id.
+            ApiError: UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member has taken over the
+            instance id.
         """
         if instance_id is not None:
             current = self.statics.get(instance_id)
@@ -157,7 +160,8 @@ class Group(ABC):
         """Return the member of the classic protocol that sent a SyncGroup.
 
         Raises:
-            ApiError: as in ``check_classic``; INCONSISTENT_GROUP_PROTOCOL if the member expects another protocol.
+            ApiError: as in ``check_classic``; INCONSISTENT_GROUP_PROTOCOL if the member expects
+            another protocol.
         """
         member = self.check_classic(request)
         for requested, current in (
@@ -212,8 +216,8 @@ class Group(ABC):
     def check_commit(self, commit: Commit) -> None:
         """Raise ApiError if a client may not commit offsets.
 
-        A client without an epoch is an administrator, or a consumer that assigns partitions itself. It may commit
-        while the group is empty, or in a transaction if it predates KIP-447.
+        A client without an epoch is an administrator, or a consumer that assigns partitions itself.
+        It may commit while the group is empty, or in a transaction if it predates KIP-447.
         """
         if commit.epoch < 0 and self.state is GroupState.EMPTY:
             return

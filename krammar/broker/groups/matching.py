@@ -1,7 +1,8 @@
 """Finds the topics that match the patterns of consumer groups, in portions.
 
-When topics change, each pattern is only compared with the names that are new. The members of a group can have hundreds
-of patterns, so one request refreshes a portion of them, and the next heartbeats the rest.
+When topics change, each pattern is only compared with the names that are new. The members of a
+group can have hundreds of patterns, so one request refreshes a portion of them, and the next
+heartbeats the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from krammar.util.extras import MissingExtra
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata, Topic
 
-# The work of one request, in names that are matched or written (1 µs each). At least one pattern is refreshed.
+# The work of one request, in names that are matched or written (1 µs each). At least one pattern is
+# refreshed.
 PORTION = 20_000
 # Compiling a pattern takes as long as matching this number of names.
 _COMPILING = 1000

@@ -80,7 +80,7 @@ class Migration:
         return upgraded
 
     def may_downgrade(self, group: ConsumerGroup, leaving: Collection[str]) -> bool:
-        """Return whether all members except those that leave speak the classic protocol and fit into a classic group."""
+        """Return whether the members that stay speak the classic protocol, and fit into a classic group."""
         return (
             all(m.protocols for m in group.members.values() if m.member_id not in leaving)
             and self.policy in ("DOWNGRADE", "BIDIRECTIONAL")

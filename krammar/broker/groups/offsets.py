@@ -140,7 +140,7 @@ class Offsets:
         )
 
     def is_of(self, offset: tuple[str, TopicPartition], topic_id: UUID) -> bool:
-        """Return whether a group's offset, committed or pending, belongs to no other topic than the one with this id."""
+        """Return whether a group's offset, committed or pending, can belong to the topic with this id."""
         group_id, where = offset
         return all(
             groups[group_id][where].topic_id in (topic_id, NULL_UUID)

@@ -29,8 +29,8 @@ from krammar.wire.batches import Record
 # The version that Kafka 4.4 writes: the newest that is not flexible.
 GROUP_VALUE = 3
 
-# The kinds of a group's records, in the order in which Kafka can read tombstones of them; it reads values in the
-# opposite order.
+# The kinds of a group's records, in the order in which Kafka can read tombstones of them; it reads
+# values in the opposite order.
 CURRENT = "ConsumerGroupCurrentMemberAssignment"
 TARGETS = "ConsumerGroupTargetAssignmentMetadata"
 TARGET = "ConsumerGroupTargetAssignmentMember"

@@ -36,7 +36,8 @@ class Shard:
     def __init__(self, log: PartitionLog, warn: Callable[[str], None]) -> None:
         """Load the groups and offsets from a log.
 
-        Records of other kinds, such as share groups, are ignored. Corrupt and invalid records are skipped.
+        Records of other kinds, such as share groups, are ignored. Corrupt and invalid records are
+        skipped.
 
         Args:
             log: the log of the partition
@@ -155,7 +156,8 @@ class Shard:
     ) -> None:
         """Delete offsets and groups.
 
-        Many tombstones are written as several batches. If one fails, the deletions of the batches before it remain.
+        Many tombstones are written as several batches. If one fails, the deletions of the batches
+        before it remain.
         """
         finish(self.forgetting(offsets))
         for group in groups:

@@ -29,7 +29,8 @@ log = logging.getLogger("krammar.broker.groups")
 
 R = TypeVar("R")
 
-# The error codes that clients of a group get for failed writes. The log raises no others of Kafka's list.
+# The error codes that clients of a group get for failed writes. The log raises no others of Kafka's
+# list.
 _WRITE_ERRORS = {
     kw.ErrorCode.KAFKA_STORAGE_ERROR: kw.ErrorCode.NOT_COORDINATOR,
     kw.ErrorCode.MESSAGE_TOO_LARGE: kw.ErrorCode.UNKNOWN_SERVER_ERROR,

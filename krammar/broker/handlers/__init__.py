@@ -1,6 +1,7 @@
 """Handlers: convert requests to calls of the broker's parts, and their results to responses.
 
-Each module is imported at its first use, so that a broker starts fast: ``handlers.fetch.FetchHandlers``.
+Each module is imported at its first use, so that a broker starts fast:
+``handlers.fetch.FetchHandlers``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from krammar.broker.handlers import produce as produce
     from krammar.broker.handlers import security as security
     from krammar.broker.handlers import topics as topics
-    from krammar.broker.handlers import transaction_admin as transaction_admin
     from krammar.broker.handlers import transactions as transactions
     from krammar.broker.handlers import unserved as unserved
 else:

@@ -1,4 +1,14 @@
-"""ApiVersions: the APIs that this broker serves, and the cluster's features."""
+"""ApiVersions: the APIs that this broker serves, and the cluster's features.
+
+ApiVersions, v0 to v5 (KIP-35):
+
+- v3 names the client's software (KIP-511), and returns features (KIP-584). Before v4, their ranges
+  cannot begin at 0.
+- v5 names the cluster and the node that the client expects (KIP-1242).
+
+A request of a newer version gets the response of v0 with UNSUPPORTED_VERSION; ``Connection`` sends
+it.
+"""
 
 from __future__ import annotations
 

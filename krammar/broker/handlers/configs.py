@@ -1,4 +1,15 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs and ListConfigResources.
+
+DescribeConfigs, v1 to v4 (KIP-133): v1 has origins and synonyms (KIP-226), v3 types and
+documentation (KIP-569).
+
+AlterConfigs, v0 to v2 (KIP-133): replaces all settings of a resource in all versions.
+
+IncrementalAlterConfigs, v0 to v1 (KIP-339): changes single settings in both versions.
+
+ListConfigResources, v0 to v1 (KIP-1142): v0 only lists client metrics (KIP-714), and v1 any kind of
+resource.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +56,8 @@ LISTABLE = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
-# The maximum number of settings in a response: each takes some kilobytes with documentation and synonyms.
+# The maximum number of settings in a response: each takes some kilobytes with documentation and
+# synonyms.
 MAX_SETTINGS = 50_000
 
 # New values by key; None removes a setting.

@@ -1,4 +1,14 @@
-"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments (KIP-183, KIP-455, KIP-460)."""
+"""ElectLeaders, AlterPartitionReassignments and ListPartitionReassignments: leaders and replicas of
+partitions.
+
+ElectLeaders, v0 to v2 (KIP-183): v1 has unclean elections, and an error of the whole request
+(KIP-460).
+
+AlterPartitionReassignments, v0 to v1 (KIP-455): v1 can forbid a change of the number of replicas
+(KIP-860).
+
+ListPartitionReassignments, v0 (KIP-455).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,18 @@
-"""Fetch: returns slices of the logs as they are on the disk, at once or when enough data exists (long polling)."""
+"""Fetch: returns slices of the logs as they are on the disk, or waits for data (long polling).
+
+Fetch, v4 to v18:
+
+- v7 has sessions, whose requests and responses only list changes (KIP-227).
+- v9 sends the leader epoch that the client knows, and is refused if it is not current (KIP-320).
+- v11 names the client's rack. Such clients read from followers, too, and learn of a nearer replica
+  (KIP-392).
+- v12 sends the epoch of the last record that the client has, and learns where its log diverges
+  (KIP-595).
+- v13 identifies topics by id (KIP-516).
+- v16 names the new leader of a partition that moved, and its address (KIP-951).
+- What v14, v15, v17 and v18 add concerns tiered storage and replicas, which this broker does not
+  have.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +41,14 @@ from krammar.wire.batches import read_headers
 
 Waiting = list[tuple[PartitionLog, int]]  # the logs and offsets that a request waits for
 
-# The first versions with topic ids (KIP-516), with the client's rack (KIP-392), and with the leaders' addresses (KIP-951).
+# The first versions with topic ids (KIP-516), with the client's rack (KIP-392), and with the
+# leaders' addresses (KIP-951).
 _TOPIC_IDS = 13
 _RACKS = 11
 _LEADERS = 16
 _RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-# The maximum size of the records in a response, regardless of fetch.max.bytes: the event loop copies them
-# twice.
+# The maximum size of the records in a response, regardless of fetch.max.bytes: the event loop
+# copies them twice.
 MAX_FETCH = 8 << 20
 # A read of this size gets a slice of its own.
 LARGE_READ = 2 << 20
@@ -149,15 +164,16 @@ class FetchHandlers:
         """Read all partitions once, in steps.
 
         Returns:
-            The answer for each partition, the total size of the records, and the logs and offsets to wait for; None
-            instead of these if the response has an error and must not wait.
+            The answer for each partition, the total size of the records, and the logs and offsets
+            to wait for; None instead of these if the response has an error and must not wait.
         """
         answers: Answers = []
         waiting: Waiting | None = []
         size = 0
         held_back = False
         committed = request.isolation_level == IsolationLevel.READ_COMMITTED
-        # If many clients do not read their responses, others get only one batch, and wait for a large one.
+        # If many clients do not read their responses, others get only one batch, and wait for a
+        # large one.
         holds = self.connections.holds
         room = self.connections.room()
         first = INT32_MAX if room else MAX_FETCH

@@ -1,4 +1,29 @@
-"""Handlers for OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete."""
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete: the committed offsets of groups.
+
+OffsetCommit, v2 to v10:
+
+- v2 to v4 name how long an offset is retained; later, the broker's setting decides (KIP-211).
+- v7 has static members (KIP-345).
+- v9 is for members of consumer groups, too, and reports GROUP_ID_NOT_FOUND (KIP-848).
+- v10 identifies topics by id.
+
+TxnOffsetCommit, v0 to v6:
+
+- v3 names member and generation, so that old members are fenced (KIP-447).
+- v4 knows TRANSACTION_ABORTABLE. From v5 on, the broker adds the group's partition to the
+  transaction (KIP-890).
+- v6 identifies topics by id.
+
+OffsetFetch, v1 to v10:
+
+- v2 can ask for all topics, and has an error of the whole group; v1 repeats the error in each
+  partition.
+- v7 can refuse offsets that an open transaction may change (KIP-447).
+- v8 asks for several groups (KIP-709). v9 names the member of a consumer group (KIP-848).
+- v10 identifies topics by id.
+
+OffsetDelete, v0: deletes offsets of topics that no member reads (KIP-496).
+"""
 
 from __future__ import annotations
 
@@ -102,7 +127,8 @@ class GroupOffsetHandlers:
         """Commit the offsets of a request as one batch, which is built in steps.
 
         Args:
-            check: is called again before the offsets are stored, because other requests run between the steps
+            check: is called again before the offsets are stored, because other requests run between
+            the steps
 
         Returns the results in Kafka's order: refused partitions first.
         """

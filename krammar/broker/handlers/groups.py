@@ -1,4 +1,37 @@
-"""Handlers for FindCoordinator, the protocols of groups, and the administration of groups."""
+"""FindCoordinator, the protocols of groups, and the administration of groups.
+
+FindCoordinator, v0 to v6:
+
+- v1 asks for the coordinators of transactions, too (KIP-98). v4 asks for several keys (KIP-699).
+- v6 can ask for share-partitions (KIP-932), which this broker refuses.
+
+JoinGroup, v0 to v9:
+
+- v0 has no rebalance timeout: the session timeout counts.
+- v4 makes a new member join again with the id that it gets (KIP-394). v5 has static members
+  (KIP-345).
+- v7 returns the protocol type (KIP-559), and null for no protocol; older versions return an empty
+  text.
+- v9 tells a static leader that returns to skip the assignment (KIP-814).
+
+SyncGroup, v0 to v5: v3 has static members (KIP-345); v5 compares the protocol (KIP-559).
+
+Heartbeat, v0 to v4: v3 has static members (KIP-345).
+
+LeaveGroup, v0 to v5: v3 removes several members, static ones, too (KIP-345).
+
+ConsumerGroupHeartbeat, v0 to v1 (KIP-848): in v0, the broker chooses the member id; in v1, the
+member does (KIP-1082), and it can subscribe by a pattern.
+
+ConsumerGroupDescribe, v0 to v1 (KIP-848): v1 names the protocol of each member (KIP-1099).
+
+DescribeGroups, v0 to v6: v3 asks for authorized operations (KIP-430), v4 names static members
+(KIP-345), and v6 reports GROUP_ID_NOT_FOUND (KIP-1043).
+
+ListGroups, v0 to v5: v4 filters by state (KIP-518), v5 by type (KIP-848).
+
+DeleteGroups, v0 to v3 (KIP-229): v3 has error messages.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +51,8 @@ from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import Group, GroupState
 from krammar.broker.groups.host import GroupClient
 from krammar.broker.groups.member import AWAY, Member, Place, by_topic
-from krammar.broker.handlers.authorized import GROUP_OPERATIONS, NOT_ASKED
 from krammar.broker.metadata_records import GROUP_VERSION
+from krammar.broker.session import GROUP_OPERATIONS, NOT_ASKED
 from krammar.broker.slices import Steps, one_by_one
 
 if TYPE_CHECKING:
@@ -37,9 +70,11 @@ _COORDINATORS: dict[int, str] = {
     kw.CoordinatorType.TRANSACTION: TRANSACTIONS_TOPIC,
 }
 
-# The number of members that leave a group in one step: usually all of them, so that the others rebalance once.
+# The number of members that leave a group in one step: usually all of them, so that the others
+# rebalance once.
 _LEAVING_AT_ONCE = 1000
-# Encoding so many names takes 5 ms. A thread encodes the response to a request that needs several slices.
+# Encoding so many names takes 5 ms. A thread encodes the response to a request that needs several
+# slices.
 _LONG = 10_000
 
 
@@ -89,7 +124,8 @@ class GroupHandlers:
                 found.node_id, found.host, found.port, _ = endpoint
             message = code.name
         found.error_code = code
-        # Before version 4, the message is set even without an error; from there on, Kafka leaves it empty.
+        # Before version 4, the message is set even without an error; from there on, Kafka leaves it
+        # empty.
         found.error_message = message if version < 4 else ""
         return found
 

@@ -1,4 +1,16 @@
-"""Metadata and DescribeTopicPartitions: nodes, topics and partitions."""
+"""Metadata and DescribeTopicPartitions: nodes, topics and partitions.
+
+Metadata, v0 to v13:
+
+- In v0, an empty list asks for all topics. From v1 on, null does, and an empty list asks for none.
+- v4 lets the client forbid that topics are created; older versions always allow it.
+- v8 asks for authorized operations (KIP-430); from v11 on, DescribeCluster has those of the cluster
+  (KIP-700).
+- v10 returns the ids of topics, and v12 can ask by them (KIP-516).
+- v13 has an error for the whole response (KIP-1102).
+
+DescribeTopicPartitions, v0: the same page by page (KIP-966).
+"""
 
 from __future__ import annotations
 
@@ -19,9 +31,8 @@ from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata, Partition, 
 from krammar.broker.config import BrokerConfig
 from krammar.broker.elections import NO_LEADER
 from krammar.broker.errors import errors_in
-from krammar.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from krammar.broker.nodes import Nodes
-from krammar.broker.session import Session
+from krammar.broker.session import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Session
 from krammar.broker.slices import Steps
 from krammar.broker.topic_checks import check_topic_name
 from krammar.broker.topics import Topics
@@ -121,7 +132,8 @@ class MetadataHandlers:
     ) -> Steps[list[T]]:
         """Describe partitions in steps; ``fields`` are the same for all of them.
 
-        As in Kafka, a partition whose log is offline has no leader, but its last replica remains in sync.
+        As in Kafka, a partition whose log is offline has no leader, but its last replica remains in
+        sync.
         """
         found = []
         for partition in partitions:

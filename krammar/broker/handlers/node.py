@@ -1,4 +1,23 @@
-"""DescribeCluster, and the APIs about the log folders, quotas, quorum and features of a node."""
+"""DescribeCluster, and the APIs about the log folders, quotas, quorum and features of a node.
+
+DescribeCluster, v0 to v2 (KIP-700): v1 names the kind of endpoint (KIP-919), and v2 asks for fenced
+nodes (KIP-1073).
+
+DescribeLogDirs, v1 to v5 (KIP-113): v3 has an error of the whole request (KIP-784), v4 the sizes of
+volumes (KIP-827), and v5 says whether a folder is cordoned (KIP-1066).
+
+AlterReplicaLogDirs, v1 to v2 (KIP-113).
+
+DescribeClientQuotas, v0 to v1 (KIP-546).
+
+DescribeQuorum, v0 to v2 (KIP-595): v1 has times (KIP-836), and v2 directory ids and addresses
+(KIP-853).
+
+UnregisterBroker, v0.
+
+UpdateFeatures, v0 to v2 (KIP-584): v1 has kinds of updates and can validate only (KIP-778); v2 has
+no results of single features.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +32,6 @@ import kafka_wire as kw
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, errors_in
-from krammar.broker.handlers.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 from krammar.broker.metadata_records import (
     KRAFT_VERSION,
     METADATA_VERSION,
@@ -21,7 +39,7 @@ from krammar.broker.metadata_records import (
     feature_problem,
 )
 from krammar.broker.nodes import Logs, Nodes
-from krammar.broker.session import Session
+from krammar.broker.session import CLUSTER_OPERATIONS, NOT_ASKED, Session
 from krammar.broker.slices import Steps, one_by_one
 from krammar.broker.timers import Timers
 
@@ -77,8 +95,8 @@ class NodeHandlers:
     ) -> Steps[kw.DescribeLogDirsResponse]:
         """Describe the log folders (KIP-113), with sizes in bytes. Unknown partitions are skipped.
 
-        As in Kafka, a folder whose disk has failed has an error, and its offline partitions are skipped. The others of such
-        a folder remain online here, and are described.
+        As in Kafka, a folder whose disk has failed has an error, and its offline partitions are
+        skipped. The others of such a folder remain online here, and are described.
         """
         wanted: dict[str, set[int]] | None = None
         if request.topics is not None:

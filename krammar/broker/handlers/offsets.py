@@ -1,4 +1,17 @@
-"""ListOffsets and OffsetForLeaderEpoch: the offsets of partitions."""
+"""ListOffsets and OffsetForLeaderEpoch: the offsets of partitions.
+
+ListOffsets, v1 to v11:
+
+- v2 has the isolation level: with READ_COMMITTED, the latest offset is the last stable one
+  (KIP-98).
+- v4 sends the leader epoch that the client knows, and returns that of the offset (KIP-320).
+- v7, v8, v9 and v11 each allow one more of the timestamps with a special meaning (``_SINCE``).
+
+OffsetForLeaderEpoch, v2 to v4:
+
+- v2 sends the leader epoch that the client knows (KIP-320). v3 and v4 add nothing that concerns a
+  broker without followers.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +36,9 @@ from krammar.broker.nodes import Logs
 from krammar.broker.session import Session
 from krammar.broker.slices import Steps, one_by_one
 
-# Timestamps with a special meaning, and the first version that has each. The last two are about tiered
-# storage, which this broker does not have: the latest tiered (KIP-1005) and the earliest pending (KIP-1023).
+# Timestamps with a special meaning, and the first version that has each. The last two are about
+# tiered storage, which this broker does not have: the latest tiered (KIP-1005) and the earliest
+# pending (KIP-1023).
 LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3  # KIP-734

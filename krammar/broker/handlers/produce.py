@@ -1,4 +1,15 @@
-"""Produce: checks each batch and appends it unchanged."""
+"""Produce: checks each batch and appends it unchanged.
+
+Produce, v0 to v13:
+
+- v0 to v2 carry message sets, which are refused. v3 carries exactly one record batch v2 (KIP-98).
+- v7 allows zstd (KIP-110).
+- v8 reports each record that made the broker refuse its batch (KIP-467).
+- v10 names the new leader of a partition that moved, and its address (KIP-951).
+- v11 knows TRANSACTION_ABORTABLE. From v12 on, the broker adds partitions to the transaction
+  (KIP-890).
+- v13 identifies topics by id (KIP-516).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +36,8 @@ from krammar.wire.batches.header import codec_of, magic_of
 
 log = logging.getLogger("krammar.broker")
 
-# The first versions that only allow record batches v2 (KIP-98), allow zstd (KIP-110), have topic ids (KIP-516).
+# The first versions that only allow record batches v2 (KIP-98), allow zstd (KIP-110), have topic
+# ids (KIP-516).
 _V2_ONLY = 3
 _ZSTD = 7
 # The first version that names leaders.
@@ -38,7 +50,8 @@ _ADMIN = "__admin_client"
 class ProduceHandlers:
     """Handles Produce.
 
-    ``appended``  functions that are called with the client id, the log and the offsets of each appended batch
+    ``appended``  functions that are called with the client id, the log and the offsets of each
+                  appended batch
     """
 
     config: BrokerConfig

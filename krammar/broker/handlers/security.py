@@ -1,4 +1,12 @@
-"""SaslHandshake, SaslAuthenticate, and the APIs for SCRAM credentials."""
+"""SaslHandshake, SaslAuthenticate, and the APIs for SCRAM credentials.
+
+SaslHandshake, v0 to v1 (KIP-43): after v0, tokens follow as frames without headers; after v1, in
+SaslAuthenticate.
+
+SaslAuthenticate, v0 to v2 (KIP-152): v1 returns when the client must log in again (KIP-368).
+
+DescribeUserScramCredentials, v0, and AlterUserScramCredentials, v0 (KIP-554).
+"""
 
 from __future__ import annotations
 

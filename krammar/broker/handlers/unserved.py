@@ -1,7 +1,7 @@
 """Answers requests that this broker does not serve: like Kafka with the feature off, or with UNSUPPORTED_VERSION.
 
-Kafka closes the connection after a request with an unknown api key, which tells clients nothing. Here they find the
-error in the response.
+Kafka closes the connection after a request with an unknown api key, which tells clients nothing.
+Here they find the error in the response.
 """
 
 from __future__ import annotations

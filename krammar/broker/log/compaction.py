@@ -1,14 +1,15 @@
-"""Compaction: retains the newest record of each key (``cleanup.policy=compact``), in the dirtiest logs first.
+"""Compaction (``cleanup.policy=compact``): retains the newest record of each key, dirtiest logs first.
 
-A round reads the dirty part of a log, from the end of the last round to the last offset that may be compacted, and
-collects the newest offset of each key. Then it rewrites all segments up to there without outdated records. Offsets
-never change.
+A round reads the dirty part of a log, from the end of the last round to the last offset that may be
+compacted, and collects the newest offset of each key. Then it rewrites all segments up to there
+without outdated records. Offsets never change.
 
-- Tombstones (records without a value) are removed ``delete.retention.ms`` after the first round that reads them. That
-  time, the delete horizon, is stored in their batch (KIP-534).
-- Records of aborted transactions are removed. Markers without remaining records are removed after the delete horizon.
-- The batch with the last sequence number of each known producer stays, without records if necessary, and so does the
-  last batch of the round.
+- Tombstones (records without a value) are removed ``delete.retention.ms`` after the first round
+  that reads them. That time, the delete horizon, is stored in their batch (KIP-534).
+- Records of aborted transactions are removed. Markers without remaining records are removed after
+  the delete horizon.
+- The batch with the last sequence number of each known producer stays, without records if
+  necessary, and so does the last batch of the round.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ class _Transactions:
     def end(self, batch: RecordBatch) -> tuple[bool, AbortedTxn | None]:
         """Handle a control batch.
 
-        Returns whether no batch of its transaction is left, so that the marker can be removed; and the aborted
-        transaction that it ends, if a batch is left.
+        Returns whether no batch of its transaction is left, so that the marker can be removed; and
+        the aborted transaction that it ends, if a batch is left.
         """
         self._advance(batch.last_offset)
         producer_id = batch.producer_id
@@ -129,7 +130,8 @@ class Compaction:
     def run(self) -> Iterator[None]:
         """Run the round; pauses after each batch.
 
-        Raises OSError, and DecodeError for a damaged batch; the log is unchanged or partly compacted then.
+        Raises OSError, and DecodeError for a damaged batch; the log is unchanged or partly
+        compacted then.
         """
         log = self.log
         segments = log.segments.copy()
@@ -139,8 +141,8 @@ class Compaction:
             if self.end > self.dirt.begin:
                 self._last_of_producers = log.producers.last_batches()
                 transactions = self._transactions(chosen[0].base_offset, self.end)
-                # Batches before v2 have no delete horizon. The age of compacted segments determines whether
-                # their tombstones can be removed.
+                # Batches before v2 have no delete horizon. The age of compacted segments determines
+                # whether their tombstones can be removed.
                 compacted = [each for each in chosen if each.base_offset < self.dirt.begin]
                 legacy_horizon = -1
                 if compacted:
@@ -234,8 +236,9 @@ class Compaction:
                 if entry.last_offset >= self.end:
                     new.transactions.entries.append(entry)
         if log.closed or any(segment not in log.segments for segment in group):
-            # The segments were deleted in the meantime. If the new one stayed, the next start would discard every
-            # replacement that a crash interrupts, and with it the only copy of its records.
+            # The segments were deleted in the meantime. If the new one stayed, the next start would
+            # discard every replacement that a crash interrupts, and with it the only copy of its
+            # records.
             self._discard()
             return
         modified = os.stat(group[-1].path)

@@ -18,8 +18,8 @@ class Durability:
     """Forces a log to the disk, and takes it offline if that fails.
 
     ``recovery_point``   complete files up to this offset are on the disk, or assumed to be
-    ``forced_to``        batches before this offset are on the disk. The indexes may not be, unlike before the recovery
-                         point
+    ``forced_to``        batches before this offset are on the disk. The indexes may not be, unlike
+                         before the recovery point
     ``flush_messages``   how many records may be appended before they are forced to the disk
     """
 
@@ -52,7 +52,8 @@ class Durability:
         """Regard all files as new, and the batches from the recovery point on as not on the disk."""
         self.recovery_point = self.forced_to = recovery_point
         self._flushed_ms = self._environment.now_ms()  # the time of the last flush
-        # How often files were created or renamed: in all, at the last flush, and when the current one began.
+        # How often files were created or renamed: in all, at the last flush, and when the current
+        # one began.
         self._renames, self._renames_flushed, self._renames_flushing = 1, 0, 0
 
     def note_new_files(self) -> None:
@@ -141,7 +142,8 @@ class Durability:
             complete: include the active segment
 
         Returns:
-            The files and folders to force to the disk before ``finish_flush``; None if nothing has changed.
+            The files and folders to force to the disk before ``finish_flush``; None if nothing has
+            changed.
         """
         if complete:
             self._flushed_ms = self._environment.now_ms()

@@ -35,7 +35,8 @@ class LeaderEpochs:
     def write(self) -> None:
         """Write the file if the epochs have changed. Raises OSError."""
         if self.changed:
-            # Without force: a flush does that, and the log replaces a file that a power cut has emptied.
+            # Without force: a flush does that, and the log replaces a file that a power cut has
+            # emptied.
             write_checkpoint(self._folder / LEADER_EPOCHS, self._entries, durable=False)
             self.changed = False
 

@@ -44,8 +44,8 @@ def can_continue(error: OSError) -> bool:
 def no_descriptors(error: OSError) -> bool:
     """Return whether a file could not be opened because too many are open, so that nothing was lost.
 
-    fsync(2) returns neither code, so a flush with this error can be repeated. A flush with ENOSPC cannot: the kernel
-    may have dropped the data.
+    fsync(2) returns neither code, so a flush with this error can be repeated. A flush with ENOSPC
+    cannot: the kernel may have dropped the data.
     """
     return error.errno in _TOO_MANY
 
@@ -53,8 +53,8 @@ def no_descriptors(error: OSError) -> bool:
 def lock(path: Path) -> int:
     """Lock a log folder against other brokers, krammar's and Kafka's.
 
-    Returns a file descriptor; closing it releases the lock. Raises BlockingIOError if another process has the lock,
-    and OSError if the file cannot be created.
+    Returns a file descriptor; closing it releases the lock. Raises BlockingIOError if another
+    process has the lock, and OSError if the file cannot be created.
     """
     fd = open_regular(path / LOCK, os.O_RDWR | os.O_CREAT)
     try:

@@ -68,13 +68,15 @@ class Flushing(Thread):
         return bool(self.logs) or not all(folder.is_written for folder in self._folders)
 
     def run(self) -> None:
-        # The checkpoints of the previous flush; the ones of this flush are known after it has finished.
+        # The checkpoints of the previous flush; the ones of this flush are known after it has
+        # finished.
         try:
             for folder in self._folders:
                 folder.write_all()
         except OSError as error:
             self._error = error
-        # Partitions share their log folder, and the system forces several files together faster than one by one.
+        # Partitions share their log folder, and the system forces several files together faster
+        # than one by one.
         forced = sync_together(path for _, _, paths in self.logs for path in paths)
         for _, _, paths in self.logs:
             results = [forced[path] for path in paths]
@@ -131,10 +133,10 @@ class Flusher:
         """Flush without waiting for the disk: a later call finishes the flush.
 
         Args:
-            interval: whether the interval of ``krammar.fsync`` is over; without it, ``flush.ms`` and complete segments
-                count
-            budget_ms: the time for writing small files, in milliseconds. While that takes longer, ``is_beginning`` is
-                true, and the next call continues.
+            interval: whether the interval of ``krammar.fsync`` is over; without it, ``flush.ms``
+                and complete segments count
+            budget_ms: the time for writing small files, in milliseconds. While that takes longer,
+                ``is_beginning`` is true, and the next call continues.
 
         Returns whether the previous flush has finished. Raises OSError if it failed.
         """

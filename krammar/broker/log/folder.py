@@ -36,8 +36,8 @@ class LogFolder:
     """One of ``log.dirs``, with its lock and its checkpoint files.
 
     ``clean``       whether the last broker was shut down cleanly
-    ``lost_power``  whether a power cut, or a flush that failed in an earlier run, can have taken acknowledged records,
-                    and ``note_running`` was not called since
+    ``lost_power``  whether a power cut, or a flush that failed in an earlier run, can have taken
+                    acknowledged records, and ``note_running`` was not called since
     ``offsets``     the content of the checkpoint files, by their names
     ``partitions``  the folders of partitions
     ``leftovers``   the folders of deleted partitions
@@ -96,7 +96,8 @@ class LogFolder:
     def _may_have_lost_power(self) -> bool:
         """Return whether the machine was restarted since the last broker ran, or may have been.
 
-        With ``always``, the power cut has taken nothing that was acknowledged. Another broker may have run at any time.
+        With ``always``, the power cut has taken nothing that was acknowledged. Another broker may
+        have run at any time.
         """
         if self._last_run is None:
             return True
@@ -113,7 +114,10 @@ class LogFolder:
         self.lost_power = False
 
     def _weakest_fsync(self) -> str:
-        """Return the setting that decides what can be lost: records that earlier brokers have not forced to the disk, too."""
+        """Return the setting that decides what can be lost.
+
+        It can be that of an earlier broker, which has not forced all records to the disk.
+        """
         fsync = self._environment.fsync
         if self._last_run is None or fsync != "always":
             return fsync
@@ -123,7 +127,8 @@ class LogFolder:
     def note_loss(self) -> None:
         """Note that a flush has failed. Raises OSError.
 
-        The next start cannot know what is lost, as after a power cut. With ``always``, nothing was acknowledged yet.
+        The next start cannot know what is lost, as after a power cut. With ``always``, nothing was
+        acknowledged yet.
         """
         if self._weakest_fsync() != "always":
             self._has_loss = True
@@ -141,7 +146,8 @@ class LogFolder:
     def _find_partitions(self) -> dict[tuple[str, int], Path]:
         """Return the folders of partitions. Folders of deleted partitions become ``leftovers``.
 
-        Raises OSError, and StorageError for a symbolic link: its target would be written, and its files deleted.
+        Raises OSError, and StorageError for a symbolic link: its target would be written, and its
+        files deleted.
         """
         found = {}
         with os.scandir(self.path) as entries:
@@ -164,8 +170,8 @@ class LogFolder:
     def write(self, name: str) -> None:
         """Write a checkpoint file if its content has changed. Raises OSError.
 
-        Kafka forces these files and their folder to the disk too (`CheckpointFile`). Any thread can call the method:
-        the last caller writes the current offsets.
+        Kafka forces these files and their folder to the disk too (`CheckpointFile`). Any thread can
+        call the method: the last caller writes the current offsets.
         """
         with self._writing:
             offsets = self.offsets[name].copy()

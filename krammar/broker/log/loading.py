@@ -34,8 +34,8 @@ from krammar.util.durable import sync, write_again, write_from
 from krammar.wire.batches import BatchHeader
 from krammar.wire.errors import WireError
 
-# How far back the last batches of producers are searched, in entries of the index: some 100 kB, or this
-# number of batches if they are larger.
+# How far back the last batches of producers are searched, in entries of the index: some 100 kB, or
+# this number of batches if they are larger.
 _RECALLED_ENTRIES = 24
 
 
@@ -55,8 +55,8 @@ class Loaded:
 
         Args:
             interval: bytes per index entry
-            verify_from: the log is verified from this offset on, and truncated at the first corrupt batch; None after
-                a clean shutdown
+            verify_from: the log is verified from this offset on, and truncated at the first corrupt
+                batch; None after a clean shutdown
             log_start_offset: the first offset that can be read
         """
         self._folder = folder
@@ -116,9 +116,10 @@ class Loaded:
     def _tidy(self, names: list[str]) -> set[str]:
         """Remove leftovers, and finish a replacement of segments by compaction. Returns the names of all files.
 
-        A new segment's files are ``.cleaned`` while they are written. When they are complete, all become ``.swap``, and
-        then the old segments are removed. So ``.swap`` files are incomplete if files of the same segment are still
-        ``.cleaned``; those of an earlier one too, because Kafka replaces one segment by several, the last one first.
+        A new segment's files are ``.cleaned`` while they are written. When they are complete, all
+        become ``.swap``, and then the old segments are removed. So ``.swap`` files are incomplete
+        if files of the same segment are still ``.cleaned``; those of an earlier one too, because
+        Kafka replaces one segment by several, the last one first.
         """
         deleted = [name for name in names if name.endswith((DELETED, ".tmp"))]
         leftovers = [name for name in names if name.endswith(CLEANED)]

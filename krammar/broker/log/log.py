@@ -55,7 +55,9 @@ class Appended:
 
 
 class PartitionLog:
-    """The batches of a partition, in a folder in Kafka's format. Appends to the log, and has a part for everything else.
+    """The batches of a partition, in a folder in Kafka's format.
+
+    It appends to the log, and has a part for everything else.
 
     ``state``       the segments and offsets, which the parts share
     ``reader``      reads batches and offsets
@@ -80,7 +82,8 @@ class PartitionLog:
     ) -> None:
         """Open the existing folder ``path``.
 
-        ``failed`` is the error of an earlier attempt: the log is offline then, and its files stay as they are.
+        ``failed`` is the error of an earlier attempt: the log is offline then, and its files stay
+        as they are.
 
         Raises OSError.
         """
@@ -207,9 +210,10 @@ class PartitionLog:
         Args:
             quick: as for ``check``
             checked: the result of a LongCheck of this batch
-            now_ms: the time of the node that appends, in milliseconds since 1970; None for that of the logs
-            transaction_check: called for a batch of a transaction that is not open in this partition; raises
-                ApiError if the batch is not allowed
+            now_ms: the time of the node that appends, in milliseconds since 1970; None for that of
+            the logs
+            transaction_check: called for a batch of a transaction that is not open in this
+                partition; raises ApiError if the batch is not allowed
 
         Raises:
             ApiError: the batch is refused, or cannot be written; the log is unchanged.
@@ -307,7 +311,8 @@ class PartitionLog:
     ) -> Appended:
         """End a producer's transaction in this partition.
 
-        ``timestamp`` is in milliseconds since 1970; None is the current time. Raises ApiError; the log is unchanged then.
+        ``timestamp`` is in milliseconds since 1970; None is the current time. Raises ApiError; the
+        log is unchanged then.
         """
         producers = self.state.producers
         producers.check_marker(producer_id, producer_epoch, coordinator_epoch)

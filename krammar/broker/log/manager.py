@@ -126,7 +126,8 @@ class LogManager:
                 known = key in folder.partitions
             if not known:
                 folder.forget(key)
-                # Of a deleted log with this name. After a power cut, they would delete records of the new one.
+                # Of a deleted log with this name. After a power cut, they would delete records of
+                # the new one.
                 for name in (RECOVERY_POINTS, LOG_STARTS, CLEANER_OFFSETS):
                     folder.write(name)
                 path.mkdir(exist_ok=True)
@@ -198,7 +199,10 @@ class LogManager:
         finish(self.deleting(topic, [partition]))
 
     def deleting(self, topic: str, partitions: Iterable[int]) -> Steps[None]:
-        """Delete partitions: close their logs at once, rename their folders in steps, and remove those after a delay."""
+        """Delete partitions: close their logs at once, and rename their folders in steps.
+
+        The renamed folders are removed after a delay.
+        """
         keys = [(topic, partition) for partition in partitions]
         for key in keys:
             log = self._logs.pop(key, None)

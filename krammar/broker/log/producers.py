@@ -1,7 +1,7 @@
 """The producers of a partition: duplicates, gaps, fencing, open transactions.
 
-The rules are the same as in Kafka's producer state. It remembers the last five batches of each producer (KIP-98, the
-maximum that a producer has in flight). A snapshot stores only the last one.
+The rules are the same as in Kafka's producer state. It remembers the last five batches of each
+producer (KIP-98, the maximum that a producer has in flight). A snapshot stores only the last one.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Producers:
     def __init__(self, topic_partition: str) -> None:
         self.topic_partition = topic_partition
         self.by_id: dict[int, Producer] = {}
-        # The first offset of each open transaction, by producer id. Transactions begin in the order of
-        # offsets, so the first entry is the earliest.
+        # The first offset of each open transaction, by producer id. Transactions begin in the order
+        # of offsets, so the first entry is the earliest.
         self.open_transactions: dict[int, int] = {}
 
     def first_open_offset(self) -> int | None:

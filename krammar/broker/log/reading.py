@@ -40,8 +40,8 @@ class PartitionReader:
 
         Args:
             end: batches at this offset or later are excluded
-            first: return the first batch completely, even if it is larger than ``max_bytes``, up to this size in
-                bytes; the result is empty if it is larger
+            first: return the first batch completely, even if it is larger than ``max_bytes``, up to
+                this size in bytes; the result is empty if it is larger
 
         Raises:
             ApiError: the offset is out of range, or the log cannot be read.
@@ -172,7 +172,8 @@ class PartitionReader:
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """Return timestamp and offset of the first record at or after ``timestamp``.
 
-        Timestamps are in milliseconds since 1970. Returns None if there is no such record. Raises ApiError.
+        Timestamps are in milliseconds since 1970. Returns None if there is no such record. Raises
+        ApiError.
         """
         state = self._state
         try:
@@ -221,7 +222,8 @@ class PartitionReader:
     def last_marker_ms(self, producer_id: int, epoch: int, before: int) -> int:
         """Return the time of a producer's last marker with this epoch before an offset, in milliseconds since 1970.
 
-        Only the last GiB before the offset is read. Returns -1 if there is no marker. Raises ApiError.
+        Only the last GiB before the offset is read. Returns -1 if there is no marker. Raises
+        ApiError.
         """
         state = self._state
         left = _MARKER_RANGE

@@ -29,7 +29,7 @@ from krammar.util.durable import sync_all, write_atomically
 
 
 class Retention:
-    """Begins segments, and removes those that retention, deletion, truncation or compaction makes obsolete.
+    """Begins segments, and removes those that are too old, deleted, truncated or compacted.
 
     ``cleaned_to``  the offset from which compaction continues
     """
@@ -169,8 +169,8 @@ class Retention:
     def truncate_to(self, offset: int) -> int:
         """Remove the batches that have records from ``offset`` on, as a replica of a new leader does (KIP-101).
 
-        Producers and their transactions are as of the new end, which is returned. Raises ApiError; if the disk has
-        failed, the partition is offline then.
+        Producers and their transactions are as of the new end, which is returned. Raises ApiError;
+        if the disk has failed, the partition is offline then.
         """
         state = self._state
         state.check_open()
@@ -226,8 +226,8 @@ class Retention:
     def replace_segments(self, old: list[LogSegment], new: LogSegment) -> None:
         """Replace consecutive segments by a prepared one.
 
-        A crash at any point, and also a power cut, leaves either the old segments or the new one. Raises OSError; the
-        partition is offline then.
+        A crash at any point, and also a power cut, leaves either the old segments or the new one.
+        Raises OSError; the partition is offline then.
         """
         state = self._state
         first = state.segments.index(old[0])
@@ -236,7 +236,8 @@ class Retention:
             self._durability.sync_folder()
             paths = [path for segment in old for path in segment.mark_deleted()]
             new.rename("")
-            # Before the next replacement, or a power cut could leave this one with files of the next one.
+            # Before the next replacement, or a power cut could leave this one with files of the
+            # next one.
             self._durability.sync_folder()
         except OSError as error:
             state.take_offline(error)

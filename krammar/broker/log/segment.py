@@ -19,9 +19,9 @@ from krammar.util.durable import write_from, write_fully
 from krammar.util.regular_files import open_regular
 from krammar.wire.batches import BatchHeader, RecordBatch, read_batches
 
-# The size of a single write. For larger ones the kernel uses larger pages, which it must find first: in a
-# virtual machine whose host allocates memory on first use, 1 MB then takes 3 ms, instead of 0.3 ms in pieces
-# that fit into freed pages. Elsewhere, pieces cost almost nothing.
+# The size of a single write. For larger ones the kernel uses larger pages, which it must find
+# first: in a virtual machine whose host allocates memory on first use, 1 MB then takes 3 ms,
+# instead of 0.3 ms in pieces that fit into freed pages. Elsewhere, pieces cost almost nothing.
 _PIECE = 64 * 1024
 # The files that the segments of all brokers in this process keep open.
 _OPEN: set[int] = set()

@@ -1,4 +1,4 @@
-"""The state of one log, which its parts share: segments, offsets, producers, settings, and whether it is online."""
+"""The state of one log, which its parts share: segments, offsets, and whether it is online."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ class LogState:
     ``size``              the size of all segments in bytes
     ``epochs``            the leader epochs and their start offsets
     ``producers``         the producers, and their open transactions
-    ``watchers``          called when an offset changes, and when the log is closed, deleted or taken offline
+    ``watchers``          called when an offset changes, and when the log is closed, deleted or
+                          taken offline
     ``closed``            whether nothing can be written
     ``deleted``           whether the partition was deleted
-    ``offline``           why all requests are refused until the next start; empty while the log is online
+    ``offline``           why all requests are refused until the next start; empty while the log is
+                          online
     ``refused``           whether the last write has failed
     """
 

@@ -1,6 +1,7 @@
 """Validates batches from clients before they are stored.
 
-Usually only the offsets of a batch change, so no record is encoded again. The error codes are Kafka's.
+Usually only the offsets of a batch change, so no record is encoded again. The error codes are
+Kafka's.
 """
 
 from __future__ import annotations
@@ -43,15 +44,18 @@ CODECS = {
     "zstd": Compression.ZSTD,
 }
 
-# Invalid records are only searched in the first records of a batch, 3 µs each, because a small compressed
-# batch can contain millions. By default, batches of librdkafka have at most this number of records.
+# Invalid records are only searched in the first records of a batch, 3 µs each, because a small
+# compressed batch can contain millions. By default, batches of librdkafka have at most this number
+# of records.
 MOST_INVALID_RECORDS = 10_000
 
 # Batches up to these limits take less than 50 ms, so they are checked on the event loop.
 QUICK = Bounds(uncompressed=2 << 20, records=20_000, headers=50_000)
-# Up to this size in bytes, records are compressed on the event loop (zstd's highest level takes 10 ms).
+# Up to this size in bytes, records are compressed on the event loop (zstd's highest level takes 10
+# ms).
 QUICKLY_COMPRESSED = 256 << 10
-# Up to this size in bytes, a batch is copied and its CRC computed on the event loop: 100 MB take 70 ms.
+# Up to this size in bytes, a batch is copied and its CRC computed on the event loop: 100 MB take 70
+# ms.
 QUICKLY_READ = 4 << 20
 
 

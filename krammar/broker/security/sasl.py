@@ -1,7 +1,7 @@
 """The login of one connection (KIP-43, KIP-152, KIP-368).
 
-SaslHandshake selects a mechanism. Then client and broker exchange tokens, in SaslAuthenticate after SaslHandshake v1,
-in bare frames after v0. In the end, the session has a principal.
+SaslHandshake selects a mechanism. Then client and broker exchange tokens, in SaslAuthenticate after
+SaslHandshake v1, in bare frames after v0. In the end, the session has a principal.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Authenticator:
     During re-authentication the session is not authenticated, so nothing is served in between.
 
     ``expects_raw``  whether the next frame is a bare token for ``raw``
-    ``failed``       whether the login was refused: the connection must be closed after the response, with a delay of
-                     ``connection.failed.authentication.delay.ms``
+    ``failed``       whether the login was refused: the connection must be closed after the
+                     response, with a delay of ``connection.failed.authentication.delay.ms``
     """
 
     def __init__(

@@ -64,7 +64,8 @@ class SaslSettings:
     ``mechanisms``     in the order of the setting
     ``plain_users``    passwords by user name
     ``jwt``            how signed tokens are checked; None if unsecured ones are accepted
-    ``max_reauth_ms``  by mechanism, the milliseconds after which clients must log in again; 0 for never (KIP-368)
+    ``max_reauth_ms``  by mechanism, the milliseconds after which clients must log in again; 0 for
+                       never (KIP-368)
     """
 
     mechanisms: tuple[str, ...]
@@ -76,7 +77,8 @@ class SaslSettings:
 def sasl_settings(config: BrokerConfig, listener: Listener) -> SaslSettings:
     """Read and check the settings of a SASL listener.
 
-    By default PLAIN is enabled if it has users, SCRAM always, and OAUTHBEARER never. Raises ConfigError.
+    By default PLAIN is enabled if it has users, SCRAM always, and OAUTHBEARER never. Raises
+    ConfigError.
     """
     settings = ListenerSettings(config, listener)
     name = "sasl.enabled.mechanisms"

@@ -31,7 +31,8 @@ def principal_of(transport: asyncio.BaseTransport) -> str:
     """Return the principal of a TLS connection.
 
     It is ``User:`` with the name that the listener's rules derive from the client's certificate, or
-    ``User:ANONYMOUS`` without a certificate. As in Kafka, the connection is closed if no rule matches.
+    ``User:ANONYMOUS`` without a certificate. As in Kafka, the connection is closed if no rule
+    matches.
     """
     try:
         name = server_tls.name_of_peer(transport)
@@ -45,7 +46,8 @@ def principal_of(transport: asyncio.BaseTransport) -> str:
 def _client_auth(settings: ListenerSettings) -> str:
     """Return the setting, whose value is valid.
 
-    With SASL_SSL, whose clients authenticate by SASL, only the listener's own setting applies (KIP-684).
+    With SASL_SSL, whose clients authenticate by SASL, only the listener's own setting applies
+    (KIP-684).
     """
     name = "ssl.client.auth"
     if settings.listener.sasl:

@@ -1,7 +1,7 @@
 """The users of a broker and their credentials.
 
-The users of SCRAM are in the metadata log; AlterUserScramCredentials and ``krammar broker-user`` write them. The users
-of PLAIN are in the settings.
+The users of SCRAM are in the metadata log; AlterUserScramCredentials and ``krammar broker-user``
+write them. The users of PLAIN are in the settings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from krammar.broker.security.settings import SaslSettings
     from krammar.broker.timers import Timers
 
-# The file in the metadata log's folder with the key of the decoys, and the size of the key in bytes.
+# The file in the metadata log's folder with the key of the decoys, and the size of the key in
+# bytes.
 DECOY_KEY = "krammar-decoys.key"
 KEY_SIZE = 32
 # Decoys look like the most common credentials.

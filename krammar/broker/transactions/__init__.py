@@ -2,8 +2,7 @@
 
 ``state``        the state of a transactional id and its transitions
 ``store``        the states, in memory and as records of `__transaction_state`
-``recovery``     which transactions a start must end or fence
-``restart``      what a start does with the states and logs of the last run
 ``completion``   markers and complete states
+``recovery``     what a start does with the states and logs of the last run
 ``coordinator``  requests, producer ids and time-outs
 """

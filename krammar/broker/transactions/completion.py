@@ -20,7 +20,8 @@ log = logging.getLogger("krammar.broker.transactions")
 
 # Seconds until a failed write of markers is retried.
 RETRY = 0.5
-# The number of partitions that get the marker of a transaction in one turn of the event loop (0.1 ms each).
+# The number of partitions that get the marker of a transaction in one turn of the event loop (0.1
+# ms each).
 MARKED_AT_ONCE = 200
 
 
@@ -29,8 +30,8 @@ class Completion:
     """Completes prepared transactions, and retries what fails.
 
     ``markers``    the partitions of prepared transactions without a marker, by transactional id
-    ``unsettled``  transactional ids that were prepared at a start after a power cut: their later states may be lost,
-                   and some partitions may have the marker already
+    ``unsettled``  transactional ids that were prepared at a start after a power cut: their later
+                   states may be lost, and some partitions may have the marker already
     ``ended``      called with each transactional id whose complete state is in the log
 
     Args:
@@ -50,8 +51,8 @@ class Completion:
     def complete(self, transactional_id: str, prepared: Transaction) -> Transaction:
         """Write the markers of a prepared transaction, then its complete state, and return that.
 
-        It may be written later: after a failure, or in a later turn of the event loop if the transaction has many
-        partitions.
+        It may be written later: after a failure, or in a later turn of the event loop if the
+        transaction has many partitions.
         """
         # The time of the markers, too. The next transaction starts after it.
         now = max(self._timers.now_ms(), prepared.updated_ms)
@@ -127,7 +128,8 @@ class Completion:
 def unmarked(prepared: Transaction, logs: LogManager) -> set[TopicPartition]:
     """Return the partitions in which a prepared transaction may need a marker.
 
-    A partition with a later transaction of the producer already has the marker. Another one would end that transaction.
+    A partition with a later transaction of the producer already has the marker. Another one would
+    end that transaction.
 
     Raises:
         ApiError: a log cannot be read.
@@ -153,5 +155,6 @@ def _has_later(log: PartitionLog, prepared: Transaction) -> bool:
         return False
     if prepared.client_version >= EPOCH_BUMP:
         return True  # the records of the prepared transaction have the epoch before
-    # All transactions of older clients have the same epoch. Markers of the one before are older than this one's start.
+    # All transactions of older clients have the same epoch. Markers of the one before are older
+    # than this one's start.
     return log.reader.last_marker_ms(producer_id, producer.epoch, first) >= prepared.start_ms

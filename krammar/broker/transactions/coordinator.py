@@ -1,8 +1,9 @@
 """The transaction coordinator: producer ids, transactions, and markers.
 
-The outcome of a transaction is decided when its prepared state is in the log. Then each of its partitions gets a
-marker, and finally the complete state is written. All partitions are on this broker, so this happens before EndTxn is
-answered. A failed write is retried by a timer; until then, the producer gets CONCURRENT_TRANSACTIONS.
+The outcome of a transaction is decided when its prepared state is in the log. Then each of its
+partitions gets a marker, and finally the complete state is written. All partitions are on this
+broker, so this happens before EndTxn is answered. A failed write is retried by a timer; until then,
+the producer gets CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ Producer: TypeAlias = tuple[str, int, int]
 
 log = logging.getLogger("krammar.broker.transactions")
 
-# The versions of requests from which the broker adds partitions to the transaction (KIP-890), and from which
-# clients know TRANSACTION_ABORTABLE.
+# The versions of requests from which the broker adds partitions to the transaction (KIP-890), and
+# from which clients know TRANSACTION_ABORTABLE.
 PRODUCE_ADDS, PRODUCE_ABORTABLE = 12, 11
 OFFSETS_ADD, OFFSETS_ABORTABLE = 5, 4
 # Reported as NOT_ENOUGH_REPLICAS, which producers of all versions retry.
@@ -51,8 +52,8 @@ class TransactionCoordinator:
     ``completion``  completes transactions
     ``ids``         new producer ids
 
-    ``marked`` is called after a marker in a partition of `__consumer_offsets`, with the partition, the producer id and
-    whether the transaction was committed.
+    ``marked`` is called after a marker in a partition of `__consumer_offsets`, with the partition,
+    the producer id and whether the transaction was committed.
     """
 
     def __init__(
@@ -120,10 +121,12 @@ class TransactionCoordinator:
     ) -> tuple[int, int]:
         """Return the producer id and epoch for a transactional id, and fence its previous producer.
 
-        ``expected`` is the producer id and epoch of a producer that continues after an error (KIP-360).
+        ``expected`` is the producer id and epoch of a producer that continues after an error
+        (KIP-360).
 
         Raises:
-            ApiError: CONCURRENT_TRANSACTIONS after an open transaction was aborted, so that the producer retries;
+            ApiError: CONCURRENT_TRANSACTIONS after an open transaction was aborted, so that the
+            producer retries;
                 other codes for invalid requests.
         """
         if not transactional_id:
@@ -188,7 +191,8 @@ class TransactionCoordinator:
     ) -> None:
         """Raise ApiError if a batch must not be appended.
 
-        Its partition must be part of the open transaction. From ``version`` 12 of Produce on, it is added.
+        Its partition must be part of the open transaction. From ``version`` 12 of Produce on, it is
+        added.
         """
         transaction = self.store.get(transactional_id) if transactional_id else None
         if (
@@ -358,7 +362,8 @@ class ProducerIds:
         """Return a new id.
 
         Raises:
-            ApiError: COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if no block can be reserved.
+            ApiError: COORDINATOR_LOAD_IN_PROGRESS, which clients retry, if no block can be
+            reserved.
         """
         taken = next(self._block, None)
         if taken is None:

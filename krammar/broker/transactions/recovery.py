@@ -1,14 +1,16 @@
 """Loads the states of transactional ids at a start, and ends or fences what a power cut has left.
 
-Without ``--fsync always``, a power cut can lose the end of `__transaction_state` while other partitions retain the records
-and markers of those transactions. The next marker of the same producer would then commit records whose transaction is
-lost, and a new producer with the same epoch would be refused, or its records dropped as duplicates.
+Without ``--fsync always``, a power cut can lose the end of `__transaction_state` while other
+partitions retain the records and markers of those transactions. The next marker of the same
+producer would then commit records whose transaction is lost, and a new producer with the same epoch
+would be refused, or its records dropped as duplicates.
 
-A producer that survives the power cut does not know what is lost, so ``fenced`` ends it. Kafka does not notice power cuts.
+A producer that survives the power cut does not know what is lost, so ``fenced`` ends it. Kafka does
+not notice power cuts.
 
-The epochs in partitions decide nothing here: any client can write a batch with another producer's id and any epoch to a
-topic of its own. What a partition contains only decides about this partition: whether an open transaction in it needs a
-marker.
+The epochs in partitions decide nothing here: any client can write a batch with another producer's
+id and any epoch to a topic of its own. What a partition contains only decides about this partition:
+whether an open transaction in it needs a marker.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ class Restart:
     def load(self) -> None:
         """Load the states: complete prepared transactions, and start the timeouts of open ones.
 
-        After a power cut, all producers are fenced instead. Only then, the logs of partitions matter.
+        After a power cut, all producers are fenced instead. Only then, the logs of partitions
+        matter.
         """
         is_complete = self._store.load()
         lost_power = self._logs.lost_power
@@ -157,9 +160,10 @@ def partitions_with_transactions(logs: Iterable[PartitionLog]) -> dict[int, set[
 def fenced(transaction: Transaction, found: Set[TopicPartition], now_ms: int) -> Transaction:
     """Return the state of a transactional id whose producer may have lost records in a power cut.
 
-    The producer can still run, and have an open or a new transaction that neither the states nor the logs show. It may
-    not commit the rest of it, nor records that it has aborted. Its epoch is not known either: the last states can be
-    lost. So the id gets an epoch that no producer has, and InitProducerId takes a new producer id.
+    The producer can still run, and have an open or a new transaction that neither the states nor
+    the logs show. It may not commit the rest of it, nor records that it has aborted. Its epoch is
+    not known either: the last states can be lost. So the id gets an epoch that no producer has, and
+    InitProducerId takes a new producer id.
 
     Args:
         transaction: the last state that was found, which is not prepared

@@ -1,8 +1,9 @@
 """The state of a transactional id, and how each request changes it.
 
-The code does no I/O: every method returns the next state, which takes effect when it is in the log. The states are
-those of Kafka's coordinator, except two that never occur: `PrepareEpochFence` (between the decision to fence a producer
-and its write) and `Dead` (between expiry and tombstone). Here both happen in one step.
+The code does no I/O: every method returns the next state, which takes effect when it is in the log.
+The states are those of Kafka's coordinator, except two that never occur: `PrepareEpochFence`
+(between the decision to fence a producer and its write) and `Dead` (between expiry and tombstone).
+Here both happen in one step.
 """
 
 from __future__ import annotations
@@ -102,11 +103,13 @@ class Transaction:
         """Return the state after InitProducerId. An open transaction must be fenced instead.
 
         Args:
-            expected: the producer id and epoch of a producer that continues after an error (KIP-360)
+            expected: the producer id and epoch of a producer that continues after an error
+            (KIP-360)
             new_id: returns a new producer id, in case no epoch is left
 
         Raises:
-            ApiError: CONCURRENT_TRANSACTIONS if markers are missing, PRODUCER_FENCED if a newer producer exists.
+            ApiError: CONCURRENT_TRANSACTIONS if markers are missing, PRODUCER_FENCED if a newer
+            producer exists.
         """
         if self.is_prepared:
             raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -152,7 +155,8 @@ class Transaction:
         """Return the partitions that are not part of the transaction.
 
         Raises:
-            ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, or CONCURRENT_TRANSACTIONS if markers are missing.
+            ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, or CONCURRENT_TRANSACTIONS if
+            markers are missing.
         """
         self._check_producer(producer_id, epoch)
         if self.is_prepared:
@@ -184,7 +188,8 @@ class Transaction:
         if self.is_open and self.partitions.issuperset(partitions):
             return self
         if self.state in _COMPLETE:
-            # After the markers of the transaction before, also if the clock was set back: see recovery.
+            # After the markers of the transaction before, also if the clock was set back: see
+            # recovery.
             now_ms = max(now_ms, self.updated_ms + 1)
         return self._to(
             TransactionState.ONGOING,
@@ -206,7 +211,8 @@ class Transaction:
         """Return the state after EndTxn: prepared, or ``self`` for a repeated request.
 
         Raises:
-            ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, or CONCURRENT_TRANSACTIONS if
+            ApiError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE, or
+            CONCURRENT_TRANSACTIONS if
                 markers are missing.
         """
         bumps = client_version >= EPOCH_BUMP

@@ -95,7 +95,8 @@ def read_record(record: Record) -> tuple[str, Transaction | None] | None:
     """Convert a record.
 
     Returns:
-        The transactional id and its state, or None for a tombstone. None for records of unknown kinds.
+        The transactional id and its state, or None for a tombstone. None for records of unknown
+        kinds.
 
     Raises:
         DecodeError, ValueError: the record is corrupt or invalid.
@@ -177,7 +178,8 @@ class StateStore(dict[str, Transaction]):
         try:
             self._log(transactional_id).append_records([record])
         except ApiError as error:
-            # Clients find the coordinator again and retry, which would not help if the state is too large.
+            # Clients find the coordinator again and retry, which would not help if the state is too
+            # large.
             too_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
             code = ErrorCode.UNKNOWN_SERVER_ERROR if too_large else ErrorCode.NOT_COORDINATOR
             raise ApiError(code, error.message) from error
@@ -216,7 +218,8 @@ class StateStore(dict[str, Transaction]):
     def load(self) -> bool:
         """Read all states. Returns whether all partitions of the topic could be read.
 
-        Corrupt records are skipped with a warning. As in Kafka, a corrupt batch ends the reading of its partition.
+        Corrupt records are skipped with a warning. As in Kafka, a corrupt batch ends the reading of
+        its partition.
         """
         topic = self._cluster.topics.get(TRANSACTIONS_TOPIC)
         unread = 0 if topic is None else len(topic.partitions)
