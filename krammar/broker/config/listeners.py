@@ -56,7 +56,7 @@ class Listener:
         return self.protocol.startswith("SASL_")
 
 
-class Endpoint(NamedTuple):
+class ListenerAddress(NamedTuple):
     """One entry of ``listeners`` or ``advertised.listeners``."""
 
     name: str
@@ -64,7 +64,7 @@ class Endpoint(NamedTuple):
     port: int
 
 
-def _parse_endpoints(key: str, texts: Sequence[str]) -> list[Endpoint]:
+def _parse_endpoints(key: str, texts: Sequence[str]) -> list[ListenerAddress]:
     """Parse ``NAME://host:port`` entries; IPv6 hosts are in brackets. Raises ConfigError."""
     found = []
     for text in texts:
@@ -74,7 +74,7 @@ def _parse_endpoints(key: str, texts: Sequence[str]) -> list[Endpoint]:
         port = int(match["port"])
         if not 0 <= port <= 65535:
             raise ConfigError(key, text, "has a port that is not between 0 and 65535")
-        found.append(Endpoint(match["name"].upper(), match["host"], port))
+        found.append(ListenerAddress(match["name"].upper(), match["host"], port))
     names = [endpoint.name for endpoint in found]
     for name in names:
         if names.count(name) > 1:
@@ -155,7 +155,7 @@ def _read_advertised(values: Mapping[str, Any], names: Sequence[str]) -> dict[st
     return found
 
 
-def _check_ports(endpoints: Sequence[Endpoint], whole: str) -> None:
+def _check_ports(endpoints: Sequence[ListenerAddress], whole: str) -> None:
     """Two listeners can share a port only if one host is an IPv4 and the other an IPv6 address."""
     taken: dict[int, list[str]] = {}
     for endpoint in endpoints:

@@ -97,11 +97,12 @@ class FetchHandlers:
                 return
             size = 0
             for log, offset in waiting:
-                if log.deleted or log.offline:
+                state = log.state
+                if state.deleted or state.offline:
                     break
-                if not log.log_start_offset <= offset <= log.end_offset:
+                if not state.log_start_offset <= offset <= state.end_offset:
                     break
-                end = log.last_stable_offset if committed else log.end_offset
+                end = state.last_stable_offset if committed else state.end_offset
                 if offset < end:
                     size += log.reader.bytes_from(offset, end, request.min_bytes)
                     if size >= request.min_bytes:
@@ -203,17 +204,19 @@ class FetchHandlers:
                     key[1],
                     leader_epoch,
                 )
-                answer.high_watermark = log.end_offset
-                answer.last_stable_offset = log.last_stable_offset
-                answer.log_start_offset = log.log_start_offset
+                state = log.state
+                answer.high_watermark = end = state.end_offset
+                answer.last_stable_offset = stable = state.last_stable_offset
+                answer.log_start_offset = state.log_start_offset
                 if rack and self._is_nearer(answer, self._topic_name(key), rack):
                     waiting = None
                     continue
                 if last_epoch >= 0 and _diverges(log, offset, last_epoch, answer):
                     waiting = None
                     continue
-                end = log.last_stable_offset if committed else log.end_offset
-                if offset < end or offset > log.end_offset or offset < log.log_start_offset:
+                if committed:
+                    end = stable
+                if offset < end or offset > state.end_offset or offset < state.log_start_offset:
                     # The response has at least one batch, whatever its size, so that clients make
                     # progress (KIP-74).
                     records = log.reader.read(
