@@ -58,7 +58,7 @@ def test_power_cuts_and_kills(
             if fsync == "never":  # records in complete segments survive
                 log = broker.logs.get("t", 0)
                 assert log is not None
-                broker.call(log.roll)
+                broker.call(log.retention.roll)
             broker.call(broker.logs.flush)
             opened.append(JOURNAL, frame(b"2")).result()
             state = broker.call(power.state, model)

@@ -134,10 +134,10 @@ def test_a_prepared_transaction_is_completed_at_the_next_start(
         assert producer.commit_offset("group", "t", 5) is NONE
         used = producer.epoch
         log = log_of(broker, "t")
-        broker.call(setattr, log, "closed", True)
+        broker.call(setattr, log.state, "closed", True)
         assert producer.end(commit) is NONE
         assert known(broker).is_prepared
-        broker.call(setattr, log, "closed", False)
+        broker.call(setattr, log.state, "closed", False)
     with Broker.start(data_dir=tmp_path) as broker, RawClient(broker.port) as client:
         await_bytes(client, "t")
         assert ends(client, "t") == (2, 2, [] if commit else [(producer.id, 0)])
@@ -321,7 +321,7 @@ def test_markers_are_tried_again(broker: Broker, client: RawClient) -> None:
     assert producer.produce(T) is NONE
     assert producer.produce(("t", 1)) is NONE
     log = log_of(broker, "t", 1)
-    broker.call(setattr, log, "closed", True)
+    broker.call(setattr, log.state, "closed", True)
     used = producer.epoch
     assert producer.end() is NONE
     assert producer.epoch == used + 1
@@ -334,7 +334,7 @@ def test_markers_are_tried_again(broker: Broker, client: RawClient) -> None:
     assert producer.produce(T, version=12) is BUSY
     assert producer.produce(T, version=11) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert producer.commit_offset("group", "t", 1) is BUSY
-    broker.call(setattr, log, "closed", False)
+    broker.call(setattr, log.state, "closed", False)
     await_bytes_of = fetch(client, "t", partition=1, isolation_level=1, max_wait_ms=50000)
     assert await_bytes_of.records
     assert producer.state == "CompleteCommit"
@@ -349,7 +349,7 @@ def test_what_cannot_be_written_has_not_happened(broker: Broker, client: RawClie
     assert producer.produce(T) is NONE
     log = log_of(broker, "__transaction_state")
     before = known(broker)
-    broker.call(setattr, log, "closed", True)
+    broker.call(setattr, log.state, "closed", True)
     assert producer.add(("t", 1)) == {("t", 1): refused}
     assert producer.produce(("t", 1)) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert producer.end() is refused
@@ -357,7 +357,7 @@ def test_what_cannot_be_written_has_not_happened(broker: Broker, client: RawClie
     assert Producer(client, "new").init() is refused
     assert known(broker) == before
     assert ends(client, "t") == (1, 0, [])
-    broker.call(setattr, log, "closed", False)
+    broker.call(setattr, log.state, "closed", False)
     assert producer.produce(("t", 1)) is NONE
     assert producer.end() is NONE
     assert Producer(client, "new").init() is NONE
@@ -370,11 +370,11 @@ def test_a_time_out_that_cannot_be_written_is_tried_again(
     producer = Producer(client).begun()
     assert producer.produce(T) is NONE
     log = log_of(broker, "__transaction_state")
-    broker.call(setattr, log, "closed", True)
+    broker.call(setattr, log.state, "closed", True)
     clock.ahead_ms += 60001
     broker.call(broker.transactions.abort_timed_out)
     assert producer.state == "Ongoing"
-    broker.call(setattr, log, "closed", False)
+    broker.call(setattr, log.state, "closed", False)
     await_bytes(client, "t")
     assert producer.state == "CompleteAbort"
 
@@ -385,10 +385,10 @@ def test_ids_out_of_use_that_cannot_be_removed_stay(
     Producer(client).begun()
     clock.ahead_ms += 8 * DAY_MS
     log = log_of(broker, "__transaction_state")
-    broker.call(setattr, log, "closed", True)
+    broker.call(setattr, log.state, "closed", True)
     broker.call(broker.transactions.expire)
     assert listed(client) == {"id": "Empty"}
-    broker.call(setattr, log, "closed", False)
+    broker.call(setattr, log.state, "closed", False)
     broker.call(broker.transactions.expire)
     assert listed(client) == {}
 
