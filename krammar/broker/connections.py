@@ -36,7 +36,11 @@ MAX_UNFINISHED = 256 << 20
 
 
 class Admission:
-    """Counts the connections of one node, from accept to close, with those that have not finished a TLS handshake."""
+    """Decides whether a new connection is accepted.
+
+    The limits are max.connections, max.connections.per.ip, and the files in reserve. Connections are
+    counted from accept to close, also while they have not finished a TLS handshake.
+    """
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config

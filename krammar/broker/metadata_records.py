@@ -145,6 +145,8 @@ def only_voter(node_id: int, directory_id: UUID) -> VotersRecord:
     return VotersRecord(voters=[voter])
 
 
+# Checks of records that are read.
+
 # The log names nodes that other processes run.
 _NODES = range(1 << 31)
 _NONE = -1  # no leader, no epoch

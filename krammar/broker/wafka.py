@@ -30,6 +30,8 @@ from krammar.wire.framing import join_frame
 
 @dataclass(eq=False)
 class WafkaHandlers:
+    """Handles Produce: appends strings as records."""
+
     config: BrokerConfig
     timers: Timers
     cluster: ClusterMetadata

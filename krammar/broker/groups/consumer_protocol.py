@@ -369,7 +369,11 @@ def check_heartbeat(request: kw.ConsumerGroupHeartbeatRequest, assignors: Sequen
 
 
 class ClassicMembers:
-    """Handles JoinGroup, SyncGroup and Heartbeat in consumer groups."""
+    """Handles JoinGroup, SyncGroup and Heartbeat of members that speak the classic protocol.
+
+    KIP-848 lets them take part during a migration. They take a step towards their target assignment
+    with each JoinGroup. Heartbeats tell them to join again.
+    """
 
     def __init__(
         self, protocol: ConsumerProtocol, cluster: ClusterMetadata, migration: Migration

@@ -296,6 +296,8 @@ def _read_classic(group_id: str, value: GroupMetadataValue) -> ClassicGroup:
     return group
 
 
+# Checks of records that are read: no request could have written other values.
+
 _STATES = (
     GroupMemberState.STABLE,
     GroupMemberState.UNREVOKED_PARTITIONS,

@@ -382,7 +382,7 @@ def due_round(log: PartitionLog, now_ms: int) -> Compaction | None:
 
 @dataclass(eq=False)
 class Cleaner:
-    """Compacts logs, the dirtiest first.
+    """Chooses the logs to compact, and compacts them in portions, the dirtiest first.
 
     Args:
         logs: all logs

@@ -31,6 +31,8 @@ Producer: TypeAlias = tuple[str, int, int]
 
 log = logging.getLogger("krammar.broker.transactions")
 
+# The number of producer ids that are reserved at a time.
+BLOCK = 1000
 # The versions of requests from which the broker adds partitions to the transaction (KIP-890), and
 # from which clients know TRANSACTION_ABORTABLE.
 PRODUCE_ADDS, PRODUCE_ABORTABLE = 12, 11
@@ -341,10 +343,6 @@ class TransactionCoordinator:
             self.store.expire(before)
         except ApiError as error:
             log.error("expired transactional ids could not be deleted: %s", error)
-
-
-# The number of producer ids that are reserved at a time.
-BLOCK = 1000
 
 
 class ProducerIds:
