@@ -17,9 +17,12 @@ def test_every_api_has_a_handler(broker: Broker) -> None:
 
 
 def test_each_module_of_handlers_names_its_apis_and_versions(broker: Broker) -> None:
+    missing = []
     for key, api in APIS.items():
         handler = broker.call(broker.handlers.__getitem__, key)
         name = request_class(key).__name__.removesuffix("Request")
         versions = f"v{api.low}" + (f" to v{api.high}" if api.high > api.low else "")
-        if handler.__name__ != "refuse":
-            assert f"{name}, {versions}" in (sys.modules[handler.__module__].__doc__ or "")
+        page = sys.modules[handler.__module__].__doc__ or ""
+        if handler.__name__ != "refuse" and f"{name}, {versions}" not in page:
+            missing.append(f"{handler.__module__}: {name}, {versions}")
+    assert missing == []

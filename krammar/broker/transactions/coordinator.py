@@ -27,7 +27,7 @@ from krammar.broker.transactions.state import EPOCH_BUMP, TopicPartition, Transa
 from krammar.broker.transactions.store import StateStore
 
 # A transactional id, and the producer id and epoch of the producer that uses it.
-Producer: TypeAlias = tuple[str, int, int]
+Identity: TypeAlias = tuple[str, int, int]
 
 log = logging.getLogger("krammar.broker.transactions")
 
@@ -148,7 +148,7 @@ class TransactionCoordinator:
         return changed.producer_id, changed.epoch
 
     def add_partitions(
-        self, producer: Producer, partitions: Collection[TopicPartition], client_version: int
+        self, producer: Identity, partitions: Collection[TopicPartition], client_version: int
     ) -> None:
         """Add partitions to the transaction; begin one if none is open. Raises ApiError."""
         transactional_id, producer_id, epoch = producer
@@ -163,13 +163,13 @@ class TransactionCoordinator:
             self._begin(transactional_id, changed)
 
     def missing(
-        self, producer: Producer, partitions: Collection[TopicPartition]
+        self, producer: Identity, partitions: Collection[TopicPartition]
     ) -> set[TopicPartition]:
         """Return the partitions that are not part of the transaction. Raises ApiError."""
         transactional_id, producer_id, epoch = producer
         return self._known(transactional_id).missing(producer_id, epoch, partitions)
 
-    def end(self, producer: Producer, commit: bool, client_version: int) -> tuple[int, int]:
+    def end(self, producer: Identity, commit: bool, client_version: int) -> tuple[int, int]:
         """Commit or abort. Returns the producer id and epoch for the next transaction. Raises ApiError."""
         transactional_id, producer_id, epoch = producer
         transaction = self._known(transactional_id)
@@ -245,7 +245,7 @@ class TransactionCoordinator:
         )
 
     def _admit(
-        self, producer: Producer, partition: TopicPartition, add: bool, abortable: bool
+        self, producer: Identity, partition: TopicPartition, add: bool, abortable: bool
     ) -> None:
         try:
             if add:
