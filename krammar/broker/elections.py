@@ -159,6 +159,16 @@ class Elections:
         for node in change.isr:
             self._left_at.pop((change.topic_id, index, node), None)
 
+    def _begin_epoch(self, change: PartitionChangeRecord) -> None:
+        """Let the log of a partition with a new leader begin its epoch."""
+        topic = self._cluster.topics_by_id.get(change.topic_id)
+        partition = None if topic is None else topic.partitions.get(change.partition_id)
+        if topic is None or partition is None or partition.leader == NO_LEADER:
+            return
+        log = self._logs.get(topic.name, partition.index)
+        if log is not None:
+            log.lead(partition.leader_epoch)
+
     def elect(self, topic: Topic, partition: Partition, *, unclean: bool) -> None:
         """Elect the preferred leader, or with ``unclean`` any replica if there is no leader (KIP-460)."""
         preferred = partition.replicas[0]
@@ -220,6 +230,8 @@ class Elections:
             self._note(change)
         if changes:
             self._cluster.append(changes)
+            for change in changes:
+                self._begin_epoch(change)
             for notify in self.changed:
                 notify()
 

@@ -130,7 +130,10 @@ class Topics:
     def _opening_logs(self, topic: Topic, partitions: Iterable[int]) -> Steps[None]:
         config = self._log_config(topic.name)
         for partition in partitions:
-            self._logs.open(topic.name, topic.topic_id, partition, config)
+            log = self._logs.open(topic.name, topic.topic_id, partition, config)
+            known = topic.partitions[partition]
+            if known.leader >= 0 and not log.offline:
+                log.lead(known.leader_epoch)
             yield None
             if topic.topic_id not in self._cluster.topics_by_id:
                 return  # the topic was deleted in the meantime

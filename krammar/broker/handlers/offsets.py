@@ -127,7 +127,7 @@ class OffsetHandlers:
             if found is not None and not (looked_up and found[1] >= end):
                 response.timestamp, response.offset = found
                 if version >= 4:
-                    response.leader_epoch = max(log.latest_epoch, 0)
+                    response.leader_epoch = log.epoch_at(response.offset)
         return response
 
     def offset_for_leader_epoch(
@@ -142,10 +142,7 @@ class OffsetHandlers:
                 response = OffsetForLeaderEpochResponse.EpochEndOffset(partition=index)
                 with errors_in(response):
                     log = partition_log(self.cluster, self.logs.get, topic.topic, index, current)
-                    epoch = self.cluster.topics[topic.topic].partitions[index].leader_epoch
-                    found = epoch, log.end_offset  # even if nothing was written in this epoch yet
-                    if part.leader_epoch != epoch:
-                        found = log.epoch_end_offset(part.leader_epoch)
+                    found = log.epoch_end_offset(part.leader_epoch)
                     response.leader_epoch, response.end_offset = found
                 partitions.append(response)
                 yield None

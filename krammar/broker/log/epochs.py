@@ -64,6 +64,11 @@ class LeaderEpochs:
             self._entries[: current + 1] = [(self._entries[current][0], start)]
             self.changed = True
 
+    def at(self, offset: int) -> int:
+        """Return the epoch of an offset; -1 if it is unknown."""
+        after = bisect_right(self._entries, offset, key=_start)
+        return self._entries[after - 1][0] if after else -1
+
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """Return the largest epoch up to ``epoch`` and its end offset; (-1, -1) if it is unknown."""
         if epoch < 0 or epoch > self.latest:

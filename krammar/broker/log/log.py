@@ -185,6 +185,14 @@ class PartitionLog:
         """Raise ApiError if the partition is offline."""
         self.state.check_online()
 
+    def lead(self, leader_epoch: int) -> None:
+        """Begin a leader epoch at the end of the log, even if nothing is written in it (KIP-320)."""
+        self.state.epochs.begin(leader_epoch, self.state.end_offset)
+
+    def epoch_at(self, offset: int) -> int:
+        """Return the leader epoch of an offset; -1 if it is unknown, as for message sets of format v0 and v1."""
+        return self.state.epochs.at(offset)
+
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
         """Return the largest epoch up to ``leader_epoch`` and its end offset; (-1, -1) if it is unknown."""
         return self.state.epochs.end_of(leader_epoch, self.state.end_offset)
