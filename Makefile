@@ -139,7 +139,7 @@ site: setup ## Build the documentation site in build/site; broken links are erro
 	$(BIN)/krammar docs definitions/ -o docs/protocol
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-structure: setup ## Print circles of imports, and how many files and functions four operations pass
+structure: setup ## Print circles of imports, what each package spreads over files, and the files of four operations
 	$(BIN)/python tools/architecture.py
 
 clean: ## Remove .venv and caches
