@@ -104,7 +104,7 @@ PRIMITIVES = {
 
 @dataclass(frozen=True, slots=True)
 class Varint:
-    """A base-128 integer of 32 or 64 bits: zig-zag (``varint``, ``varlong``), or unsigned (``uvarint``, ``uvarlong``)."""
+    """A base-128 integer of 32 or 64 bits: ``varint`` and ``varlong`` (zig-zag), ``uvarint`` and ``uvarlong``."""
 
     name: str
     bits: int
@@ -215,7 +215,10 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class ReservedTag:
-    """A tag that no field may have, because a removed field had it. ``position`` is the position of the tag's number."""
+    """A tag that no field may have, because a removed field had it.
+
+    ``position`` is the position of the tag's number.
+    """
 
     tag: int
     position: Position = field(compare=False)
@@ -328,8 +331,8 @@ class Protocol:
     """The definition files of a folder.
 
     ``package`` is the path of the folder below the source, with ``/`` as separator; empty for the source.
-    ``used`` are the files of the packages whose definitions it uses. ``pushes`` are the messages that the server sends by
-    itself.
+    ``used`` are the files of the packages whose definitions it uses. ``pushes`` are the messages that the server
+    sends by itself.
     """
 
     package: str

@@ -156,7 +156,10 @@ class _Exporter:
         return schema | ({"commonStructs": shared} if shared else {}), warnings
 
     def _header_versions(self, request: ir.Request, struct: ir.Struct) -> dict[str, str]:
-        """The versions of headers (KIP-1313) in all versions of a message, from 0 on. Empty if they are the usual ones."""
+        """The versions of headers (KIP-1313) in all versions of a message, from 0 on.
+
+        Empty if they are the usual ones.
+        """
         tops = (self.structs.get(name) for name in ("RequestHeader", "ResponseHeader"))
         maxima = [2 if top is None else layout_table(top).max_version for top in tops]
         found = header_versions(request, *maxima)

@@ -1,11 +1,13 @@
-"""Layouts of a struct at all of its versions, and its codecs."""
+"""Layouts of a struct at all of its versions, its codecs, and its table for the runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
 
-from krammar.compiler import ir
+from krammar.compiler import ir, layout
 from krammar.compiler.layout import build_layout, build_shared
 from krammar.compiler.steps import (
     StructLayout,
@@ -14,6 +16,7 @@ from krammar.compiler.steps import (
     WireStruct,
     WireType,
     WireVersioned,
+    innermost,
 )
 
 
@@ -139,3 +142,177 @@ def own_changes(struct: ir.Struct) -> Iterator[int]:
                 if type_.nullable.max is not None:
                     yield type_.nullable.max + 1
             type_ = type_.element if isinstance(type_, ir.Array) else None
+
+
+# Tables: the fields of a struct with their forms in all versions, for the generated modules of tables.
+
+# What modules of tables import, with a name that a struct's table could have.
+_TAKEN = frozenset({"_UUID"})
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A struct in a form. ``variable`` is the name of its table; ``classic`` is as for ``Table``."""
+
+    variable: str
+    nullable: bool
+    tagged: bool
+    struct: ir.Struct
+    classic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableField:
+    """A field, and its ``forms``: types on the wire, each with the first version that has it, or None.
+
+    If no version has the field, ``forms`` is empty, and ``unused`` is its type; otherwise that is None.
+    ``counts`` is the field whose bytes a length field counts, and the number that is added.
+    """
+
+    field: ir.Field
+    forms: tuple[tuple[int, Any], ...]
+    unused: Any
+    counts: tuple[str, int] | None
+
+    @property
+    def struct_default(self) -> bool:
+        """Whether the default is a struct with default values."""
+        type_ = self.field.type
+        return isinstance(type_, ir.StructType) and (
+            not type_.nullable or self.field.default is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A struct in all versions.
+
+    ``own`` is whether the table describes the class of the struct. Other messages with the struct have tables of their
+    own for it, because it has other versions there. ``classic`` is whether no version is flexible.
+    """
+
+    struct: ir.Struct
+    variable: str
+    flexible_from: int | None
+    fields: tuple[TableField, ...]
+    classic: bool
+    own: bool = False
+
+
+def module_tables(structs: Sequence[ir.Struct]) -> list[Table]:
+    """Return the tables of the named structs of a module, inner structs first. Each class has one of its own."""
+    groups = [tables(layout_table(struct)) for struct in structs if struct.encoding]
+    groups += [
+        _shared_tables(struct)
+        for struct in structs
+        if not struct.encoding and struct.owner == struct.name
+    ]
+    described = {table.struct.name for group in groups for table in group}
+    # Structs of messages that no field of the message contains.
+    groups += [_shared_tables(struct) for struct in structs if struct.name not in described]
+    inside = {inner.name for struct in structs for inner in ir.walk(struct)}
+    # A class is described in all of its versions, so the table at the end of a group comes first.
+    tops = [group[-1] for group in groups]
+    others = sorted((t for group in groups for t in group[:-1]), key=lambda table: table.classic)
+    own: dict[str, Table] = {}
+    for table in (*tops, *others):
+        if table.struct.name in inside:
+            own.setdefault(table.struct.name, table)
+    return [
+        replace(table, own=own.get(table.struct.name) is table)
+        for group in groups
+        for table in group
+    ]
+
+
+def _shared_tables(struct: ir.Struct) -> list[Table]:
+    """Return the tables of a struct that is only encoded inside messages, in any version of theirs."""
+    return tables(layout_table(replace(struct, flexible_from=0)))
+
+
+def tables(of: LayoutTable) -> list[Table]:
+    """Return the tables of a struct and of the structs in it, inner structs first."""
+    collected = _Collected(of.struct, {}, {})
+    for version, single in sorted((v, s.layout) for s in of.layouts for v in s.versions):
+        collected.add(single, version, classic=False)
+    ordered: dict[str, Table] = {}
+
+    def add(struct: ir.Struct, classic: bool) -> None:
+        variable = collected.variable(struct, classic)
+        if variable in ordered:
+            return
+        table = collected.table(struct, classic)
+        for item in table.fields:
+            for form in (*(form for _, form in item.forms), item.unused):
+                inner = innermost(form)
+                if isinstance(inner, Inner):
+                    add(inner.struct, inner.classic)
+        ordered[variable] = table
+
+    add(of.struct, classic=False)
+    return list(ordered.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Collected:
+    """The layouts of the structs in ``top``, by the variable of their table and by version.
+
+    ``variables`` are those of structs, classic or not.
+    """
+
+    top: ir.Struct
+    layouts: dict[str, dict[int, StructLayout]]
+    variables: dict[tuple[str, bool], str]
+
+    def add(self, of: StructLayout, version: int, *, classic: bool) -> None:
+        for step in of.all_fields:
+            wire = innermost(step.wire)
+            if isinstance(wire, WireStruct):
+                self.add(wire.layout, version, classic=classic or not step.field.flexible)
+        self.layouts.setdefault(self.variable(of.struct, classic), {})[version] = of
+
+    def variable(self, struct: ir.Struct, classic: bool) -> str:
+        """The variable of a table, which the tables of the next message may use again."""
+        found = self.variables.get((struct.name, classic))
+        if found is None:
+            other = struct.name == struct.class_name != self.top.name
+            stem = (
+                f"_{struct.class_name}{'_shared' if other else ''}{'_classic' if classic else ''}"
+            )
+            # Structs of two shared structs can have the same name.
+            others = (stem if n == 1 else f"{stem}_{n}" for n in count(1))
+            taken = {*self.variables.values(), *_TAKEN}
+            found = next(name for name in others if name not in taken)
+            self.variables[struct.name, classic] = found
+        return found
+
+    def table(self, struct: ir.Struct, classic: bool) -> Table:
+        # A struct in a field that no version has is in no layout.
+        variable = self.variable(struct, classic)
+        layouts = self.layouts.get(variable, {})
+        flexible = [version for version, of in layouts.items() if of.flexible]
+        fields = []
+        for item in struct.fields:
+            forms: list[tuple[int, Any]] = []
+            counts = None
+            for version, of in layouts.items():
+                step = next((step for step in of.all_fields if step.field is item), None)
+                form = None if step is None else self.form(step.wire, item, classic)
+                if forms[-1][1] != form if forms else form is not None:
+                    forms.append((version, form))
+                counts = counts or layout.counted(of).get(item.python_name)
+            unused = None if forms else self.form(layout.classic_form(item), item, classic)
+            fields.append(TableField(item, tuple(forms), unused, counts))
+        return Table(struct, variable, min(flexible, default=None), tuple(fields), classic)
+
+    def form(self, wire: Any, item: ir.Field, classic: bool) -> Any:
+        """A type on the wire of a field, in which structs are replaced by their tables."""
+        match wire:
+            case WireArray(element):
+                return replace(wire, element=self.form(element, item, classic))
+            case WireStruct(inside, nullable, tagged):
+                inner_classic = classic or not item.flexible
+                variable = self.variable(inside.struct, inner_classic)
+                return Inner(variable, nullable, tagged, inside.struct, inner_classic)
+            case _:
+                return wire

@@ -58,8 +58,8 @@ class SchemaField:
     share), and ``struct`` is its name in the schema. Any other type is ``type``. ``declared`` are the versions in
     the schema; ``versions`` are limited to those of the message. ``length`` is the form of an array's count, if it is
     the same in all versions, ``depth`` how deeply arrays of structs are nested, and ``null_elements`` the versions in
-    which elements can be null. ``presence_bool`` is whether a bool precedes a struct that can be null. ``ignorable`` and
-    ``entity`` are as in ``ir.Field``. ``plain`` is whether a first field ``Version`` does not select the version.
+    which elements can be null. ``presence_bool`` is whether a bool precedes a struct that can be null. ``ignorable``
+    and ``entity`` are as in ``ir.Field``. ``plain`` is whether a first field ``Version`` does not select the version.
     """
 
     name: str

@@ -7,17 +7,106 @@ changed since. Files that krammar did not write are neither replaced nor removed
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from krammar.compiler import stamps
-from krammar.compiler.formatting import formatted, shortened
 from krammar.compiler.front.source import SourceError
 from krammar.util.durable import make_folders, sync_all
 
+# Formatting of generated Python with black.
+#
+# krammar's own templates emit black's style, but do not know the length of a line. So black formats only the
+# statements that are too long, which takes a twentieth of the time for whole files. The output of other
+# templates is formatted as a whole.
+
+WIDTH = 88
+_OPEN = ("(", "[", "{")
+_PARAMETER = re.compile(r"\w+: ")
+_ENTRY = re.compile(r'["\d][^"]*"?: ')
+
+
+def formatted(path: str, text: str) -> str:
+    """Format a whole Python file.
+
+    Raises:
+        SourceError: the text is not valid Python. It names ``path``.
+    """
+    try:
+        return _black(text, WIDTH)
+    except ValueError as error:
+        raise SourceError(f"the template of {path} rendered invalid Python: {error}") from None
+
+
+def shortened(text: str) -> str:
+    """Format the lines of a Python file that are longer than ``WIDTH``; the rest has black's style already."""
+    if not any(len(line) > WIDTH for line in text.splitlines()):
+        return text
+    return "".join(_lines(text))
+
+
+def _lines(text: str) -> Iterator[str]:
+    inside = False
+    for line in text.splitlines(keepends=True):
+        quotes = line.count('"""')
+        if (
+            len(line) <= WIDTH + 1
+            or inside
+            or quotes
+            or line.lstrip().startswith("#")
+            or line.rstrip().endswith(
+                _OPEN
+            )  # long names: what is in the brackets has lines of its own
+        ):
+            yield line
+        else:
+            indent = len(line) - len(line.lstrip(" "))
+            for part in _short(line.strip(), WIDTH - indent):
+                yield f"{' ' * indent}{part}\n"
+        inside ^= quotes % 2 == 1
+
+
+@lru_cache(maxsize=1 << 12)
+def _short(code: str, width: int) -> tuple[str, ...]:
+    """Format a statement, a decorator, the head of a statement, or an element of a list that has its own line."""
+    if code.endswith(","):
+        begin, end = "_(", ")"
+        if _ENTRY.match(code):
+            begin, end = "{", "}"
+        elif _PARAMETER.match(code):
+            begin, end = "def _(", "): ..."
+        lines = _black(f"{begin}\n    {code}\n{end}\n", width + 4).splitlines()
+        return tuple(line[4:] for line in lines[1:-1])
+    if code.endswith(":"):
+        head = code.removeprefix("el")
+        lines = _black(f"{head}\n    pass\n", width - len(code) + len(head)).splitlines()
+        return (code[: len(code) - len(head)] + lines[0], *lines[1:-1])
+    if code.startswith("@"):
+        return tuple(_black(f"{code}\ndef _(): ...\n", width).splitlines()[:-1])
+    return tuple(_black(code, width).splitlines())
+
+
+def _black(text: str, width: int) -> str:
+    # Imported here, because a run that changes nothing needs no black.
+    import black
+    from black.mode import TargetVersion
+    from black.parsing import InvalidInput
+
+    try:
+        mode = black.Mode(line_length=width, target_versions={TargetVersion.PY311})
+        return black.format_str(text, mode=mode)
+    except InvalidInput as error:
+        raise ValueError(str(error)) from None
+
+
 CACHE_FOLDER = ".krammar_cache"
+
+
+# Files.
 
 
 @dataclass(slots=True)
@@ -67,7 +156,8 @@ def write(
 ) -> Outcome:
     """Format and write the files that differ, then remove files of earlier runs.
 
-    Everything is formatted before the first file is written, and everything is on the disk before the first file is replaced.
+    Everything is formatted before the first file is written, and everything is on the disk before the first file is
+    replaced.
 
     Args:
         out: the folder of the output.
@@ -137,7 +227,10 @@ def _stale(out: Path, belongings: Belongings) -> Iterator[Path]:
 
 
 def _files(out: Path, folder: Path) -> Iterator[Path]:
-    """The files in a folder, by their paths below ``out``. Definitions are never in hidden folders, so neither is output."""
+    """The files in a folder, by their paths below ``out``.
+
+    Definitions are never in hidden folders, so neither is output.
+    """
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "__pycache__"))]
         for name in files:
@@ -204,8 +297,8 @@ def _remove_empty(folder: Path, out: Path, empty: set[str]) -> None:
 def replace_files(files: Mapping[Path, bytes], *, durable: bool = True) -> None:
     """Replace files, and create their folders. Each file has the old or the new content, also after a power cut.
 
-    All new contents are on the disk before the first file is replaced. That is faster than one file after the other, and a
-    full disk changes no file.
+    All new contents are on the disk before the first file is replaced. That is faster than one file after the other,
+    and a full disk changes no file.
 
     Args:
         durable: whether the files survive a power cut; without it, one may have damaged content after that.

@@ -57,12 +57,14 @@ _RESERVED = re.compile(r"\s+(?P<KEYWORD>reserved tag)(?= |$)")
 _TAGS = re.compile(r"(?P<NUMBER>-?(?:0x[0-9a-fA-F]+|\d+))\b|(?P<PUNCTUATION>,)")
 _FIELD = re.compile(r"\s+(?P<FIELD>[A-Za-z]\w*)(?P<PUNCTUATION>:)?")
 _MODIFIERS = re.compile(
-    r"(?P<KEYWORD>not top level|with version field|no encoding|response (?:key|header)|header|one way|push|key|max version|min version|flexible|frequent|cluster action|newer versions read as the newest|admin"
+    r"(?P<KEYWORD>not top level|with version field|no encoding|response (?:key|header)|header|one way|push|key"
+    r"|max version|min version|flexible|frequent|cluster action|newer versions read as the newest|admin"
     r"|(?:group|txn|share) coordinator)\b"
     r"|(?P<VERSION>v\d+\+?)|(?P<NUMBER>-?\d+)|(?P<PUNCTUATION>,)|(?P<COMMENT>//.*)"
 )
 _REST = re.compile(
-    rf"(?P<OPERATOR>=>|//|-(?= ))|(?P<TYPE>{_TYPE}|nullable-bool(?==>)|nullable-(?:bool-)?(?=[A-Z]))|(?P<ENUM>enum-\w+)|(?P<STRUCT>[A-Z]\w*(?:\.[A-Za-z]\w*)?)"
+    rf"(?P<OPERATOR>=>|//|-(?= ))|(?P<TYPE>{_TYPE}|nullable-bool(?==>)|nullable-(?:bool-)?(?=[A-Z]))"
+    r"|(?P<ENUM>enum-\w+)|(?P<STRUCT>[A-Z]\w*(?:\.[A-Za-z]\w*)?)"
     r"|\((?P<DEFAULT>[^()]*)\)?|(?P<PUNCTUATION>[\[\],])|(?P<NUMBER>-?(?:0x[0-9a-fA-F]+|\d+))\b|\w[\w+-]*"
 )
 _ANNOTATIONS = re.compile(

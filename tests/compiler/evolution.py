@@ -52,8 +52,8 @@ NO_SCHEMA = "no schema"
 class Change:
     """A change of definitions.
 
-    ``codes`` are the diagnostics of `krammar diff`. ``kafka`` is a part of the message of Kafka's verifier, or empty if it accepts
-    the change.
+    ``codes`` are the diagnostics of `krammar diff`. ``kafka`` is a part of the message of Kafka's verifier, or empty
+    if it accepts the change.
     """
 
     name: str

@@ -7,11 +7,11 @@
 
 The stages:
 
-1. ``texts`` turns HTML, Markdown and copied text into lines.
-2. ``reader`` finds messages in them, and facts about messages: API keys, nullable fields.
-3. ``notation`` parses each message-version to a tree of ``nodes.Node``.
-4. ``arrays`` and ``flexibility`` conclude what the text does not say.
-5. ``merging`` merges the versions of each message to a ``MessageSchema`` with ranges of versions.
+1. ``reader`` turns HTML, Markdown and copied text into lines, and finds messages in them, and facts about messages: API
+   keys, nullable fields.
+2. ``notation`` parses each message-version to a tree of ``nodes.GuideNode``.
+3. ``merging`` concludes what the text does not say, and merges the versions of each message to a ``MessageSchema`` with
+   ranges of versions.
 
 ``definition_writer`` writes the result.
 """

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from krammar.compiler.front import type_hints
-from krammar.compiler.front.prefixes import LENGTHS
+from krammar.compiler.front.types import LENGTHS
 from krammar.compiler.guide.nodes import GuideNode, camel
 from krammar.util.diagnostics import Diagnostics, Position, did_you_mean, meant
 
