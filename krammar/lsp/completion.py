@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from lsprotocol import types as lsp
 
+from krammar.compiler.front.headers import NEWER
 from krammar.compiler.front.syntax import (
     AnonymousNode,
     ArrayNode,
@@ -20,12 +22,258 @@ from krammar.compiler.front.syntax import (
     NamedNode,
     StructNode,
 )
-from krammar.compiler.ir import PRIMITIVES, VARINTS, VersionRange
-from krammar.lsp.header_completion import header_proposals
+from krammar.compiler.ir import PRIMITIVES, ROUTINGS, VARINTS, VersionRange
 from krammar.lsp.project import Analysis, SourceFile
-from krammar.lsp.proposals import Kind, Proposal
-from krammar.lsp.rows import VERSIONS, FieldPlace, head_of
-from krammar.lsp.words import ANNOTATIONS, ENTITIES, MILLIS, OTHER_TYPES, TYPES
+from krammar.lsp.words import ANNOTATIONS, ENTITIES, MILLIS, MODIFIERS, OTHER_TYPES, TYPES
+
+# The lines around the cursor: the definition, the other fields of its struct, and the versions that they name.
+
+NAME = r"[A-Za-z]\w*(?:\.[A-Za-z]\w*)?"
+
+
+HEADER = re.compile(rf"({NAME}) =>(?: (.*))?$")
+
+
+VERSIONS = re.compile(r"v(\d+)(?:(\+)|-v(\d+))")
+
+
+def head_of(rows: Sequence[str], index: int) -> int | None:
+    """The line with the header of the definition that contains a line."""
+    for above in range(index, -1, -1):
+        row = rows[above]
+        if row[:1] not in ("", " ", "\t", "/"):
+            return None if row == ")" else above
+    return None
+
+
+class FieldPlace:
+    """A line among the fields of a struct."""
+
+    def __init__(self, rows: Sequence[str], head: int, index: int) -> None:
+        self._rows = rows
+        self._head = head
+        self._index = index
+        self.indent = _indent(rows[index])
+        self.min_version, self.max_version, self.flexible_from = _header_versions(rows, head)
+
+    @property
+    def name(self) -> str:
+        """The name of the definition."""
+        match = re.match(r"[\w.]+", self._rows[self._head])
+        return match[0] if match else ""
+
+    def holders(self) -> Iterator[VersionRange]:
+        """The versions of the fields that contain the line."""
+        indent = self.indent
+        for row in reversed(self._rows[self._head + 1 : self._index]):
+            if row.strip() and not row.lstrip().startswith("//") and _indent(row) < indent:
+                indent = _indent(row)
+                yield _range_of(row)
+
+    def siblings(self) -> list[str]:
+        """The other lines of the same struct."""
+        found = []
+        for area in (
+            reversed(self._rows[self._head + 1 : self._index]),
+            iter(self._rows[self._index + 1 :]),
+        ):
+            for row in area:
+                if row.strip() and _indent(row) < self.indent:
+                    break
+                if row.strip() and _indent(row) == self.indent and not row.strip().startswith("//"):
+                    found.append(row.strip())
+        return found
+
+    def free_tag(self) -> int:
+        """The lowest tag that the other lines neither use nor reserve."""
+        tags = {
+            int(number)
+            for row in self.siblings()
+            for listed in re.findall(r"\btag (\d{1,5}(?:, \d{1,5})*)", row)
+            for number in listed.split(", ")
+        }
+        return next(each for each in range(len(tags) + 1) if each not in tags)
+
+    def integers_before(self) -> list[str]:
+        """The names of the integer fields before the line, the nearest first."""
+        found = []
+        for row in reversed(self._rows[self._head + 1 : self._index]):
+            if row.strip() and _indent(row) < self.indent:
+                break
+            match = re.match(r"\s+(\w+): (\w+)", row)
+            if match and _indent(row) == self.indent:
+                primitive = PRIMITIVES.get(match[2])
+                if primitive is not None and primitive.is_integer:
+                    found.append(match[1])
+        return found
+
+    def mentioned(self) -> list[int]:
+        """The versions that the definition names anywhere."""
+        found = []
+        above = self._rows[self._head : self._index]
+        for row in (*above, *_until_dedent(self._rows[self._index + 1 :])):
+            if not row.lstrip().startswith("//"):
+                found += [int(each) for each in re.findall(r"\bv(\d{1,5})\b", row)]
+        return found
+
+
+def _until_dedent(rows: Iterable[str]) -> Iterator[str]:
+    for row in rows:
+        if row and not row.startswith((" ", "\t")):
+            return
+        yield row
+
+
+def _header_versions(rows: Sequence[str], head: int) -> tuple[int, int | None, int | None]:
+    """Lowest, highest and first flexible version of a definition; a response has those of its request."""
+    match = HEADER.match(rows[head])
+    written = (match[2] if match else "") or ""
+    if match and not written and match[1].endswith("Response"):
+        request = match[1].removesuffix("Response") + "Request =>"
+        written = next((row for row in reversed(rows[:head]) if row.startswith(request)), "")
+
+    def number(pattern: str) -> int | None:
+        found = re.search(pattern + r"(\d{1,5})", written)
+        return int(found[1]) if found else None
+
+    return number("min version ") or 0, number("max version "), number("flexible v")
+
+
+def _range_of(row: str) -> VersionRange:
+    match = VERSIONS.search(row.partition(" // ")[2])
+    if match is None:
+        return VersionRange()
+    low = int(match[1])
+    return VersionRange(low, max(low, int(match[3])) if match[3] else None)
+
+
+def _indent(row: str) -> int:
+    return len(row) - len(row.lstrip(" \t"))
+
+
+Kind = lsp.CompletionItemKind
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """An item of the list. ``insert`` replaces the last ``typed`` characters before the cursor."""
+
+    label: str
+    kind: lsp.CompletionItemKind
+    typed: int
+    detail: str = ""
+    doc: str = ""
+    insert: str = ""
+
+
+# The first line of a definition.
+
+
+def header_proposals(
+    analysis: Analysis, file: SourceFile, index: int, prefix: str
+) -> Iterator[Proposal]:
+    if re.fullmatch(r"\w*", prefix):
+        yield from _responses(file, index, prefix)
+    elif match := HEADER.match(prefix):
+        yield from _modifiers(analysis, file, match[1], match[2])
+    elif match := re.fullmatch(rf"{NAME} (\w*)", prefix):
+        yield Proposal("=>", Kind.Operator, len(match[1]), "a struct")
+        for name, primitive in PRIMITIVES.items():
+            if primitive.is_integer:
+                yield Proposal(f"{name} (", Kind.Enum, len(match[1]), "an enum")
+
+
+def _responses(file: SourceFile, index: int, typed: str) -> Iterator[Proposal]:
+    """The response of the request directly before a line."""
+    for row in reversed(file.text.rows[:index]):
+        match = HEADER.match(row)
+        if match is None:
+            if row[:1] not in ("", " ", "/"):
+                return
+            continue
+        if match[1].endswith("Request") and "key " in (match[2] or ""):
+            name = match[1].removesuffix("Request") + "Response"
+            if not any(each.startswith(f"{name} =>") for each in file.text.rows):
+                yield Proposal(f"{name} =>", Kind.Struct, len(typed), f"the response of {match[1]}")
+        return
+
+
+def _modifiers(
+    analysis: Analysis, file: SourceFile, name: str, written: str | None
+) -> Iterator[Proposal]:
+    if written is None:
+        return
+    *before, typed = written.split(", ")
+    used = {re.sub(r" v?\d+\+?$", "", each) for each in before}
+    response = f"{name.removesuffix('Request')}Response"
+    typed_number = re.fullmatch(r"(key|max version|min version) (\d*)", typed)
+    if typed_number:
+        if typed_number[1] == "key":
+            yield Proposal(
+                str(_next_key(analysis)), Kind.Value, len(typed_number[2]), "the next key"
+            )
+        return
+    top = next((int(each[12:]) for each in before if re.fullmatch(r"max version \d+", each)), None)
+    if match := re.fullmatch(r"flexible (v?\d*\+?)", typed):
+        for version in range(top if top is not None else 0, -1, -1):
+            yield Proposal(f"v{version}+", Kind.Value, len(match[1]))
+        return
+    offered: dict[str, str] = {}
+    if "key" in used:
+        offered |= {"max version": "max version "} if "max version" not in used else {}
+        offered |= {"flexible": f"flexible v{top or 0}+", "min version": "min version "}
+        if not used & set(ROUTINGS):
+            offered |= {each: each for each in ROUTINGS}
+        if "push" not in used:
+            offered["cluster action"] = "cluster action"
+        kind = used & {"one way", "push"}
+        offered |= {"header": "header "} if "header" not in used else {}
+        if not kind:
+            offered |= {"one way": "one way", "push": "push"}
+            offered |= {"response header": "response header ", "response key": "response key "}
+    elif "not top level" in used:
+        offered = {
+            "with version field": "with version field",
+            "no encoding": "no encoding",
+            "flexible": f"flexible v{top or 0}+",
+            "min version": "min version ",
+            "max version": "max version ",
+        }
+        if "with version field" in used:
+            offered[NEWER] = NEWER
+        if "no encoding" in used:
+            # The versions are those of the message that contains the struct.
+            offered = {}
+    elif "." in name and not before:
+        # A struct of a message is not encoded alone.
+        offered["not top level"] = "not top level, no encoding"
+    elif not before:
+        offered["not top level"] = "not top level"
+        request = f"key {_next_key(analysis)}, max version 0"
+        offered = (
+            {"key": request, **offered}
+            if name.endswith("Request") and response != name
+            else {**offered, "key": request}
+        )
+    for word, insert in offered.items():
+        if word not in used:
+            yield Proposal(
+                insert.rstrip(" "), Kind.Keyword, len(typed), doc=MODIFIERS[word], insert=insert
+            )
+
+
+def _next_key(analysis: Analysis) -> int:
+    keys = [
+        int(word.text, 0)
+        for node in analysis.definitions.values()
+        if isinstance(node, StructNode)
+        for kind, word in node.modifiers
+        if kind == "key"
+    ]
+    return max(keys, default=-1) + 1
+
+
+# All lines.
 
 TRIGGERS = [" ", ":", "-", "(", "[", "/", ","]
 

@@ -1,4 +1,4 @@
-"""The structure of a file: its outline, the parts that can be folded, and the lenses above messages."""
+"""What an editor shows of a whole file: outline, what can be folded, lenses above messages, kinds of words."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from lsprotocol import types as lsp
 
 from krammar.compiler.front.syntax import EnumNode, FieldNode, StructNode
 from krammar.compiler.layout_table import layout_table
+from krammar.highlighting.scanner import LexemeKind, scan
 from krammar.lsp.project import Analysis, SourceFile
 from krammar.lsp.symbols import Node, last_line
 from krammar.lsp.text import SourceText
@@ -134,3 +135,48 @@ def lenses(analysis: Analysis, file: SourceFile) -> list[lsp.CodeLens]:
             lsp.CodeLens(at, lsp.Command("show bytes", SHOW_BYTES, arguments=[uri, struct.name])),
         ]
     return found
+
+
+# Semantic highlighting: the kinds of words, in the encoding of LSP.
+
+_TYPES = {
+    LexemeKind.COMMENT: lsp.SemanticTokenTypes.Comment,
+    LexemeKind.DEFINITION: lsp.SemanticTokenTypes.Class,
+    LexemeKind.FIELD: lsp.SemanticTokenTypes.Property,
+    LexemeKind.MEMBER: lsp.SemanticTokenTypes.EnumMember,
+    LexemeKind.TYPE: lsp.SemanticTokenTypes.Type,
+    LexemeKind.STRUCT: lsp.SemanticTokenTypes.Struct,
+    LexemeKind.ENUM: lsp.SemanticTokenTypes.Enum,
+    LexemeKind.KEYWORD: lsp.SemanticTokenTypes.Keyword,
+    LexemeKind.REMARK: lsp.SemanticTokenTypes.Decorator,
+    LexemeKind.NUMBER: lsp.SemanticTokenTypes.Number,
+    LexemeKind.VERSION: lsp.SemanticTokenTypes.Modifier,
+    LexemeKind.DEFAULT: lsp.SemanticTokenTypes.String,
+    LexemeKind.OPERATOR: lsp.SemanticTokenTypes.Operator,
+}
+LEGEND = lsp.SemanticTokensLegend(
+    token_types=[kind.value for kind in _TYPES.values()],
+    token_modifiers=[lsp.SemanticTokenModifiers.Declaration.value],
+)
+_NUMBERS = {kind: number for number, kind in enumerate(_TYPES)}
+_DECLARED = {LexemeKind.DEFINITION, LexemeKind.FIELD, LexemeKind.MEMBER}
+
+
+def semantic_tokens(text: SourceText) -> lsp.SemanticTokens:
+    """Return the words of a text, each relative to the one before it."""
+    data: list[int] = []
+    line = character = 0
+    for token in scan(text.text):
+        number = _NUMBERS.get(token.kind)
+        if number is None:
+            continue
+        at = text.position(token.start)
+        data += [
+            at.line - line,
+            at.character - (character if at.line == line else 0),
+            text.units(token.start, token.end),
+            number,
+            int(token.kind in _DECLARED),
+        ]
+        line, character = at.line, at.character
+    return lsp.SemanticTokens(data)

@@ -60,8 +60,8 @@ MODIFIERS = {
     "max version": "The last version.",
     "min version": "The first version; 0 without it.",
     "flexible": "The first flexible version: compact lengths and tagged fields (KIP-482).",
-    "newer versions read as the newest": "Versions above the last one are decoded like it; the bytes after its fields are "
-    "ignored.",
+    "newer versions read as the newest": "Versions above the last one are decoded like it; the bytes after its "
+    "fields are ignored.",
     "one way": "A request without a response.",
     "push": "A message that the server sends by itself. Its header is a ResponseHeader.",
     "header": "The version of the header: `header 3`, or `header 3 v5+` from version 5 of the message on.",

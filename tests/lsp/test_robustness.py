@@ -17,10 +17,9 @@ from krammar.lsp.editing import (
     rename_edit,
     renameable,
 )
-from krammar.lsp.highlighting import semantic_tokens
 from krammar.lsp.hover import hover
 from krammar.lsp.layouts import message_page
-from krammar.lsp.outline import foldings, lenses, outline
+from krammar.lsp.outline import foldings, lenses, outline, semantic_tokens
 from krammar.lsp.project import Project
 from krammar.lsp.versions import hints
 from tests.lsp.sheets import FOLDER, PING, SHARED

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types as lsp
 
-from krammar.lsp.highlighting import LEGEND, semantic_tokens
-from krammar.lsp.outline import foldings, lenses, outline, workspace_symbols
+from krammar.lsp.outline import (
+    LEGEND,
+    foldings,
+    lenses,
+    outline,
+    semantic_tokens,
+    workspace_symbols,
+)
 from krammar.lsp.text import SourceText
 from krammar.lsp.versions import hints
 from tests.lsp.sheets import Sheet, ping
