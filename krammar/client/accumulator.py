@@ -8,7 +8,7 @@ import time
 from kafka_wire import ErrorCode
 
 from krammar.client.cluster import Cluster
-from krammar.client.delivery import BATCH_OVERHEAD, NO_IDENTITY, Batch, Delivery, Queue
+from krammar.client.delivery import BATCH_OVERHEAD, NO_IDENTITY, ProducerBatch, Delivery, Queue
 from krammar.client.errors import ClientError, DeadlineError, KafkaError
 from krammar.client.identities import Identities
 from krammar.client.metadata import TopicPartition
@@ -54,9 +54,9 @@ class Accumulator:
             queue = self.queues[at] = Queue(at, self._cluster.backoff())
         return queue
 
-    def new_batch(self, queue: Queue, now: float) -> Batch:
+    def new_batch(self, queue: Queue, now: float) -> ProducerBatch:
         """Append a batch to a queue."""
-        batch = Batch(queue.at, now, now + self._settings.delivery_timeout_ms / 1000)
+        batch = ProducerBatch(queue.at, now, now + self._settings.delivery_timeout_ms / 1000)
         queue.waiting.append(batch)
         self.due = min(self.due, now + self._linger)
         return batch
@@ -132,7 +132,7 @@ class Accumulator:
 
     # Outcomes.
 
-    def written(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
+    def written(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         """Handle a batch that was written."""
         queue = self.queues[batch.at]
         queue.in_flight.remove(batch)
@@ -142,7 +142,7 @@ class Accumulator:
         batch.log_append_time = log_append_time
         self._done(batch, None)
 
-    def refused(self, batch: Batch, error: ClientError) -> None:
+    def refused(self, batch: ProducerBatch, error: ClientError) -> None:
         """Handle a batch that was sent, but not written as far as is known."""
         queue = self.queues[batch.at]
         code = error.code if isinstance(error, KafkaError) else None
@@ -180,7 +180,7 @@ class Accumulator:
         queue.in_flight.appendleft(batch)
         self.drop(queue, batch, error)
 
-    def _again(self, queue: Queue, batch: Batch, error: ClientError, *, pause: bool) -> None:
+    def _again(self, queue: Queue, batch: ProducerBatch, error: ClientError, *, pause: bool) -> None:
         batch.error = error
         queue.returned.append(batch)
         if pause:
@@ -197,7 +197,7 @@ class Accumulator:
         for batch in list(queue.waiting):
             self.drop(queue, batch, error)
 
-    def drop(self, queue: Queue, batch: Batch, error: ClientError) -> None:
+    def drop(self, queue: Queue, batch: ProducerBatch, error: ClientError) -> None:
         """End a batch with an error."""
         for batches in (queue.waiting, queue.in_flight, queue.returned):
             if batch in batches:
@@ -223,7 +223,7 @@ class Accumulator:
             for batch in [*queue.returned, *queue.waiting, *queue.in_flight]:
                 self.drop(queue, batch, error)
 
-    def _done(self, batch: Batch, error: ClientError | None) -> None:
+    def _done(self, batch: ProducerBatch, error: ClientError | None) -> None:
         batch.done = True
         batch.error = error
         batch.encoded = None

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from kafka_wire import ErrorCode, MetadataRequest
 
-from krammar.client.advertised import AdvertisedAddresses
 from krammar.client.connection import Connection, wait
 from krammar.client.deadline import Backoff, Deadline
 from krammar.client.errors import (
+    AdvertisedAddressError,
     ClientError,
     StateError,
     TransportError,
@@ -26,6 +26,54 @@ from krammar.client.settings import Settings
 from krammar.client.tls import client_context
 from krammar.client.transport import Address
 from krammar.util.sockets import address_text
+
+
+class AdvertisedAddresses:
+    """The failures until a client reaches an advertised address; ``reached`` is true from then on.
+
+    They show that a client reaches its bootstrap servers, but no address that the brokers advertise.
+    """
+
+    # How long a client tries, in seconds. A broker that has just started may answer before its name is published.
+    PATIENCE = 5.0
+
+    def __init__(self) -> None:
+        self.reached = False
+        self._since: float | None = None
+        self._tried: dict[str, str] = {}
+
+    def failed(
+        self,
+        address: Address,
+        error: TransportError,
+        began: float,
+        *,
+        advertised: Iterable[Address],
+        connections: Iterable[Connection],
+    ) -> None:
+        """Note that an advertised address cannot be reached.
+
+        Args:
+            began: when connecting began, by ``time.monotonic``.
+            advertised: all addresses in the cluster's metadata.
+            connections: the open connections.
+
+        Raises:
+            AdvertisedAddressError: no address was reached for five seconds, but a bootstrap server answers.
+        """
+        if self._since is None:
+            self._since = began
+        name = address_text(address)
+        self._tried[name] = str(error).removeprefix(f"{name}: ")
+        open_to = {connection.address for connection in connections}
+        if (
+            time.monotonic() - self._since < self.PATIENCE
+            or not open_to
+            or open_to & set(advertised)
+        ):
+            return
+        raise AdvertisedAddressError(min(map(address_text, open_to)), self._tried) from error
+
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """A connection to one broker: TLS, login, versions, and several requests in flight.
 
-After the set-up, the socket never blocks: requests are queued, and ``pump`` transfers bytes in both directions as far as
-possible. Thus one thread can wait for many brokers (``wait``), and a broker that waits until the client reads
+After the set-up, the socket never blocks: requests are queued, and ``pump`` transfers bytes in both directions as far
+as possible. Thus one thread can wait for many brokers (``wait``), and a broker that waits until the client reads
 cannot prevent the client from writing.
 """
 
@@ -11,11 +11,13 @@ import selectors
 import ssl
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import kafka_wire
+from kafka_wire import ApiVersionsRequest, ErrorCode
 
+from krammar import __version__
 from krammar.client.deadline import Deadline
 from krammar.client.errors import (
     AuthenticationError,
@@ -23,6 +25,8 @@ from krammar.client.errors import (
     DeadlineError,
     ProtocolError,
     TransportError,
+    UnsupportedError,
+    raise_code,
 )
 from krammar.client.in_flight import ByVersion, RequestInFlight
 from krammar.client.login import log_in, obtain_token
@@ -30,11 +34,77 @@ from krammar.client.probe import requires_login, wrong_protocol
 from krammar.client.settings import Settings
 from krammar.client.tls import handshake_failure
 from krammar.client.transport import Address, Transport, connect
-from krammar.client.versions import BrokerVersions
 from krammar.util.sockets import address_text
 from krammar.wire.connection import ClientConnection, ResponseError, ResponseReceived
 from krammar.wire.errors import WireError
 from krammar.wire.framing import MAX_FRAME
+from krammar.wire.negotiation import offered_versions
+
+
+class BrokerVersions:
+    """The versions that a broker has, ``known`` by api key, and its ``features`` with their levels (KIP-584).
+
+    It chooses the version of a request that both sides have.
+
+    Args:
+        broker: its address, for errors.
+    """
+
+    def __init__(self, broker: str) -> None:
+        self.broker = broker
+        self.known: dict[int, tuple[int, int]] = {}
+        self.features: dict[str, int] = {}
+
+    def ask(self, call: Callable[[ApiVersionsRequest, int], Any]) -> None:
+        """Ask the broker.
+
+        Args:
+            call: sends a request in a version, and returns the response.
+        """
+        version = ApiVersionsRequest.max_version
+        request = ApiVersionsRequest(
+            client_software_name="krammar", client_software_version=__version__
+        )
+        while True:
+            response = call(request, version)
+            known = offered_versions(response)
+            if response.error_code != ErrorCode.UNSUPPORTED_VERSION or version == 0:
+                break
+            # KIP-511: the response has version 0, and may contain the broker's newest version.
+            own = known.get(ApiVersionsRequest.api_key, (0, 0))[1]
+            version = max(0, min(version - 1, own))
+        raise_code(response.error_code, f"{self.broker}: ApiVersions")
+        self.known = known
+        self.features = {f.name: f.max_version_level for f in response.finalized_features}
+
+    def of(self, request: Any, low: int = 0, high: int = 32767) -> int:
+        """Return the newest version of a request, between ``low`` and ``high``, that both sides have.
+
+        Args:
+            request: a class, an instance, or what builds one.
+
+        Raises:
+            UnsupportedError: both sides have no common version.
+        """
+        cls: Any = request if isinstance(request, type) else type(request)
+        if cls is ByVersion:
+            cls = request.cls
+        low, high = max(low, cls.min_version), min(high, cls.max_version)
+        theirs = self.known.get(cls.api_key)
+        if theirs is None:
+            raise UnsupportedError(f"{self.broker}: the broker does not have {cls.__name__}")
+        if max(low, theirs[0]) > min(high, theirs[1]):
+            raise UnsupportedError(
+                f"{self.broker}: {cls.__name__} is needed in a version from {low} to {high}, but the broker"
+                f" has {theirs[0]} to {theirs[1]}"
+            )
+        return min(high, theirs[1])
+
+    def has(self, request: type[Any], version: int) -> bool:
+        """Return whether both sides have a request in that version or a newer one."""
+        theirs = self.known.get(request.api_key)
+        return theirs is not None and min(theirs[1], request.max_version) >= version
+
 
 _FRAME_MARGIN = 1024 * 1024
 

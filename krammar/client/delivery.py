@@ -46,7 +46,7 @@ class Delivery:
 
     __slots__ = ("_producer", "batch", "index")
 
-    def __init__(self, producer: Waiter, batch: Batch, index: int) -> None:
+    def __init__(self, producer: Waiter, batch: ProducerBatch, index: int) -> None:
         self._producer = producer
         self.batch = batch
         self.index = index
@@ -96,7 +96,7 @@ class Delivery:
 Callback = Callable[[Delivery], object]
 
 
-class Batch:
+class ProducerBatch:
     """Records of one partition that are written together.
 
     ``at``         the partition
@@ -167,12 +167,12 @@ class Batch:
         self.size += size
         return delivery
 
-    def split(self) -> list[Batch]:
+    def split(self) -> list[ProducerBatch]:
         """Split into two batches with half of the records each; sequence numbers and deliveries stay the same."""
         half = len(self.records) // 2
         parts = []
         for begin, end in ((0, half), (half, len(self.records))):
-            part = Batch(self.at, self.created, self.expires)
+            part = ProducerBatch(self.at, self.created, self.expires)
             part.records = self.records[begin:end]
             part.deliveries = self.deliveries[begin:end]
             part.callbacks = {i - begin: c for i, c in self.callbacks.items() if begin <= i < end}
@@ -214,9 +214,9 @@ class Queue:
     def __init__(self, at: TopicPartition, backoff: Backoff) -> None:
         self.at = at
         self.backoff = backoff
-        self.waiting: deque[Batch] = deque()
-        self.in_flight: deque[Batch] = deque()
-        self.returned: list[Batch] = []
+        self.waiting: deque[ProducerBatch] = deque()
+        self.in_flight: deque[ProducerBatch] = deque()
+        self.returned: list[ProducerBatch] = []
         self.identity = NO_IDENTITY
         self.sequence = 0
         self.bump = False

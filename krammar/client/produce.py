@@ -6,52 +6,221 @@ with client.producer(compression_type="lz4") as producer:
     print(producer.send("orders", b"value").result().offset)
 ```
 
-The producer has no thread: ``send``, ``poll``, ``flush`` and ``Delivery.result`` do the work. A batch is sent when it is
-full, otherwise by the first of these calls after ``linger.ms``.
+The producer has no thread: ``send``, ``poll``, ``flush`` and ``Delivery.result`` do the work. A batch is sent when it
+is full, otherwise by the first of these calls after ``linger.ms``.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, repeat
 from types import TracebackType
 from typing import Self
+
+from kafka_wire import ErrorCode
 
 from krammar.client.accumulator import Accumulator
 from krammar.client.cluster import Cluster
 from krammar.client.committed import Committed, GroupMember
 from krammar.client.deadline import Deadline
-from krammar.client.delivery import Callback, Delivery
-from krammar.client.errors import ClientError, StateError
+from krammar.client.delivery import RECORD_OVERHEAD, Callback, Delivery, Waiter
+from krammar.client.errors import ClientError, StateError, kafka_error
 from krammar.client.identities import Identities
-from krammar.client.metadata import TopicPartition
-from krammar.client.outbox import Outbox
-from krammar.client.partitioner import Partitioner
-from krammar.client.record_columns import (
-    Headers,
-    by_partition,
-    check_size,
-    record_size,
-    record_sizes,
-    records_of,
-)
+from krammar.client.metadata import Topic, TopicPartition
+from krammar.client.partitioner import Partitioner, partition_of_key
 from krammar.client.sender import Sender
 from krammar.client.settings import Settings
 from krammar.client.transactions import TransactionalState, Transactions
 from krammar.wire.batches import Record
 
+# Records, single and in columns: their sizes, and the partitions to which they are written.
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+def record_size(value: bytes | None, key: bytes | None, headers: Headers) -> int:
+    """Return an upper bound for the size of a record, in bytes. Raises TypeError."""
+    size = RECORD_OVERHEAD
+    if value is not None:
+        if not isinstance(value, bytes):
+            raise TypeError(f"the value must be bytes, not {type(value).__name__}")
+        size += len(value)
+    if key is not None:
+        if not isinstance(key, bytes):
+            raise TypeError(f"the key must be bytes, not {type(key).__name__}")
+        size += len(key)
+    return size + _headers_size(headers) if headers else size
+
+
+def check_size(topic: str, size: int, most: int) -> None:
+    """Raise MessageTooLarge if a record has more than ``max.request.size`` bytes."""
+    if size > most:
+        detail = f"{topic}: a record of {size} bytes exceeds max.request.size={most}"
+        raise kafka_error(ErrorCode.MESSAGE_TOO_LARGE, detail)
+
+
+def record_sizes(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[Headers | None] | None,
+) -> list[int]:
+    """Return upper bounds for the sizes of records, in bytes."""
+    sizes = [RECORD_OVERHEAD if v is None else RECORD_OVERHEAD + len(v) for v in values]
+    if keys is not None:
+        sizes = [n if k is None else n + len(k) for n, k in zip(sizes, keys, strict=True)]
+    if headers is not None:
+        sizes = [n + _headers_size(h) if h else n for n, h in zip(sizes, headers, strict=True)]
+    return sizes
+
+
+def _headers_size(headers: Headers) -> int:
+    """Return an upper bound for the size of headers, in bytes. Raises TypeError."""
+    size = 0
+    for name, value in headers:
+        if not isinstance(name, str) or not (value is None or isinstance(value, bytes)):
+            raise TypeError("a header must be a pair of str, and bytes or None")
+        size += 4 * len(name) + len(value or b"") + 10
+    return size
+
+
+def records_of(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[Headers | None] | None,
+    timestamp: int,
+) -> list[Record]:
+    """Return records without offsets."""
+    return list(
+        map(
+            Record,
+            repeat(-1),
+            repeat(timestamp),
+            repeat(None) if keys is None else keys,
+            values,
+            (
+                repeat(None)
+                if headers is None
+                else (list(each) if each else None for each in headers)
+            ),
+        )
+    )
+
+
+def by_partition(
+    topic: Topic,
+    partitioner: Partitioner,
+    keys: Sequence[bytes | None] | None,
+    records: list[Record],
+    sizes: list[int],
+) -> Iterator[tuple[int, list[Record], list[int]]]:
+    """Yield partitions with their records and the sizes of these, as ``send`` would choose them."""
+    without_key: list[int] = []
+    if keys is not None:
+        count = len(topic.partitions)
+        groups: dict[int, list[int]] = {}
+        for index, key in enumerate(keys):
+            if key is None:
+                without_key.append(index)
+            else:
+                groups.setdefault(partition_of_key(key, count), []).append(index)
+        for chosen, indexes in groups.items():
+            yield chosen, [records[i] for i in indexes], [sizes[i] for i in indexes]
+        records = [records[index] for index in without_key]
+        sizes = [sizes[index] for index in without_key]
+    begin = 0
+    while begin < len(records):
+        chosen, end = partitioner.choose_run(topic, sizes, begin)
+        yield chosen, records[begin:end], sizes[begin:end]
+        begin = end
+
+
+class Outbox:
+    """Where a producer puts records: batches that are sent when they are full, as far as ``buffer.memory`` has room."""
+
+    def __init__(self, settings: Settings, accumulator: Accumulator, sender: Sender) -> None:
+        self._settings = settings
+        self._accumulator = accumulator
+        self._sender = sender
+
+    def append(
+        self,
+        producer: Waiter,
+        at: TopicPartition,
+        record: Record,
+        size: int,
+        on_delivery: Callback | None,
+    ) -> Delivery:
+        """Append a record of ``size`` bytes."""
+        now = time.monotonic()
+        if self._accumulator.is_full(size):
+            self._make_room(size)
+        queue = self._accumulator.queue(at)
+        batch = queue.waiting[-1] if queue.waiting else None
+        full = False
+        if batch is None or not batch.has_room(size, self._settings.batch_size, with_delivery=True):
+            full = batch is not None
+            batch = self._accumulator.new_batch(queue, now)
+        delivery = batch.add(producer, record, size)
+        if on_delivery is not None:
+            batch.callbacks[delivery.index] = on_delivery
+        self._accumulator.buffered += size
+        if full or now >= self._accumulator.due or batch.size >= self._settings.batch_size:
+            self._sender.work()
+        return delivery
+
+    def append_all(self, at: TopicPartition, records: list[Record], sizes: list[int]) -> None:
+        """Append records without deliveries, and send batches as they get full."""
+        queue = self._accumulator.queue(at)
+        most = self._settings.batch_size
+        ends = list(accumulate(sizes))
+        begin = done = 0
+        while begin < len(records):
+            # This comes first, because making room may send the open batch.
+            need = max(sizes[begin], min(most, ends[-1] - done))
+            if self._accumulator.is_full(need):
+                self._make_room(need)
+            now = time.monotonic()
+            batch = queue.waiting[-1] if queue.waiting else None
+            full = batch is not None and not batch.has_room(sizes[begin], most, with_delivery=False)
+            if batch is None or full:
+                batch = self._accumulator.new_batch(queue, now)
+            # At least one record: it may be larger than ``batch.size``.
+            end = max(bisect_right(ends, done + most - batch.size, begin), begin + 1)
+            size = ends[end - 1] - done
+            batch.records += records[begin:end]
+            batch.size += size
+            self._accumulator.buffered += size
+            begin, done = end, ends[end - 1]
+            if full or begin < len(records) or now >= self._accumulator.due:
+                self._sender.work()
+
+    def _make_room(self, size: int) -> None:
+        """Send until ``buffer.memory`` has room for a record of ``size`` bytes."""
+        deadline = Deadline(self._settings.max_block_ms, "waiting for buffer.memory")
+        while self._accumulator.is_full(size):
+            self._sender.work(force=True, within=deadline)
+            if self._accumulator.is_full(size):
+                deadline.check(self._accumulator.unreported)
+                self._sender.wait(deadline.left)
+
+
 log = logging.getLogger("krammar.client")
+
+
+# The producer.
 
 
 class Producer:
     """Writes records; the settings are those of Kafka's producers.
 
     With ``enable.idempotence`` (the default), records that are sent again after a lost response are written once, and
-    the records of a partition stay in order. With ``transactional.id``, readers with ``read_committed`` see records when
-    their transaction is committed: call ``init_transactions`` once, then use ``with producer.transaction():``, or
-    ``begin`` and ``commit`` or ``abort``.
+    the records of a partition stay in order. With ``transactional.id``, readers with ``read_committed`` see records
+    when their transaction is committed: call ``init_transactions`` once, then use ``with producer.transaction():``,
+    or ``begin`` and ``commit`` or ``abort``.
 
     A producer has its own connections. It is not thread-safe.
     """

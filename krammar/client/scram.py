@@ -19,8 +19,8 @@ from krammar.auth.scram import (
     xor,
 )
 
-# Without a limit, a server could request iterations that take minutes. Kafka's brokers use at most 16384; this many take
-# a quarter of a second.
+# Without a limit, a server could request iterations that take minutes. Kafka's brokers use at most 16384; this many
+# take a quarter of a second.
 MAX_ITERATIONS = 100_000
 
 _FIRST = re.compile(rf"r=(?P<nonce>{NONCE}),s=(?P<salt>[^,]+),i=(?P<count>\d{{1,9}})(?:,.*)?")

@@ -13,7 +13,7 @@ from krammar.client.accumulator import Accumulator
 from krammar.client.cluster import Cluster
 from krammar.client.connection import Connection
 from krammar.client.deadline import Deadline
-from krammar.client.delivery import Batch, Queue
+from krammar.client.delivery import ProducerBatch, Queue
 from krammar.client.errors import ClientError, StateError, describe, kafka_error
 from krammar.client.identities import Identities
 from krammar.client.in_flight import RequestInFlight
@@ -52,7 +52,7 @@ class Sender:
             settings.max_in_flight_requests_per_connection if settings.enable_idempotence else 1
         )
         self._topics = cluster.metadata.topics
-        self.requests: list[tuple[RequestInFlight, list[Batch]]] = []
+        self.requests: list[tuple[RequestInFlight, list[ProducerBatch]]] = []
 
     def topic(self, name: str, partition: int | None) -> Topic:
         """Return the metadata of a topic, which contains ``partition`` unless it is None."""
@@ -172,7 +172,7 @@ class Sender:
         return sum(pending.connection is connection for pending, _ in self.requests)
 
     def _send_to(self, connection: Connection, queues: list[Queue], deadline: Deadline) -> bool:
-        batches: list[Batch] = []
+        batches: list[ProducerBatch] = []
         size = 0
         for queue in queues:
             batch = self._next(queue)
@@ -219,7 +219,7 @@ class Sender:
         self.requests.append((pending, batches))
         return True
 
-    def _next(self, queue: Queue) -> Batch | None:
+    def _next(self, queue: Queue) -> ProducerBatch | None:
         """Return the batch to send next.
 
         Before the epoch is raised, only batches that may have been written are sent again.
@@ -228,7 +228,7 @@ class Sender:
             return queue.waiting[0]
         return next((batch for batch in queue.waiting if batch.uncertain), None)
 
-    def _encode(self, queue: Queue, batch: Batch) -> None:
+    def _encode(self, queue: Queue, batch: ProducerBatch) -> None:
         if batch.sequence < 0 and self._settings.enable_idempotence:
             batch.identity = queue.identity
             batch.sequence = queue.sequence
@@ -244,8 +244,8 @@ class Sender:
                 is_transactional=self._transactions is not None,
             )
 
-    def _request(self, batches: list[Batch]) -> ProduceRequest:
-        topics: dict[str, list[Batch]] = {}
+    def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:
+        topics: dict[str, list[ProducerBatch]] = {}
         for batch in batches:
             topics.setdefault(batch.at.topic, []).append(batch)
         return ProduceRequest(
@@ -292,7 +292,7 @@ class Sender:
             self._take(response, pending.version, names, batches)
 
     def _take(
-        self, response: Any, version: int, names: Mapping[UUID, str], batches: list[Batch]
+        self, response: Any, version: int, names: Mapping[UUID, str], batches: list[ProducerBatch]
     ) -> None:
         left = {batch.at: batch for batch in batches}
         for topic in response.responses:

@@ -12,16 +12,19 @@ that ``Settings`` lists. librdkafka's names for the same settings are accepted t
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from functools import cache
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+from urllib.parse import urlsplit
 
+from krammar.auth.jaas import PLAIN_MODULE, parse_login_module
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
+from krammar.auth.oauth import OAuthError, check_extensions
+from krammar.auth.scram import BY_NAME as SCRAM
 from krammar.auth.scram import MIN_ITERATIONS
-from krammar.client import setting_parsers as parsers
 from krammar.client.errors import SettingsError
-from krammar.client.jaas import parse_jaas
 from krammar.client.other_settings import ALIASES, NOT_SUPPORTED, WITHOUT_EFFECT
 from krammar.client.scram import MAX_ITERATIONS
 from krammar.util.settings import (
@@ -30,13 +33,176 @@ from krammar.util.settings import (
     boolean,
     choice,
     integer,
+    split_list,
     text,
     trimmed,
     unknown_setting,
 )
+from krammar.util.sockets import parse_address
 from krammar.wire.batches.compression import Compression
 
+# `sasl.jaas.config`: the syntax for logins of Java's clients.
+
+_MODULES = {
+    PLAIN_MODULE: "PLAIN",
+    "org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": OAUTHBEARER,
+}
+_EXTENSION = "extension_"
+_OAUTH = {
+    "clientId": "sasl.oauthbearer.client.credentials.client.id",
+    "clientSecret": "sasl.oauthbearer.client.credentials.client.secret",
+    "scope": "sasl.oauthbearer.scope",
+    "ssl.truststore.location": "https.ca.location",
+}
+
+
+class JaasLogin(NamedTuple):
+    """A login; ``mechanism`` is PLAIN, SCRAM or OAUTHBEARER.
+
+    ``settings`` are the client settings with the same meaning, by Kafka's names.
+    """
+
+    mechanism: str
+    settings: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"JaasLogin({self.mechanism}, {sorted(self.settings)})"
+
+
+def parse_jaas(text: str) -> JaasLogin:
+    """Parse ``module required name="value" …;``.
+
+    Raises:
+        ValueError: the text is malformed or not supported. The message does not contain secrets.
+    """
+    module = parse_login_module(text)
+    # Some hosted Spark runtimes prefix the names of Kafka's classes.
+    mechanism = _MODULES.get(module.name[max(0, module.name.find("org.apache.")) :])
+    if mechanism is None:
+        raise ValueError(
+            f"{module.name} is not supported; use PlainLoginModule, ScramLoginModule or "
+            "OAuthBearerLoginModule"
+        )
+    if mechanism == OAUTHBEARER:
+        return JaasLogin(mechanism, _oauth(module.options))
+    if module.options.get("tokenauth", "false").lower() == "true":
+        raise ValueError("delegation tokens are not supported")
+    for name in ("username", "password"):
+        if name not in module.options:
+            raise ValueError(f"has no {name}")
+    return JaasLogin(mechanism, {f"sasl.{n}": module.options[n] for n in ("username", "password")})
+
+
+def _oauth(options: dict[str, str]) -> dict[str, str]:
+    settings = {}
+    extensions = []
+    for name, value in options.items():
+        if name.startswith("unsecured"):
+            raise ValueError(
+                f"{name} is not supported: krammar creates no unsecured tokens; "
+                "krammar.oauthbearer.token.provider names a function that does"
+            )
+        if name.startswith(_EXTENSION):
+            extensions.append(f"{name.removeprefix(_EXTENSION)}={value}")
+        elif name in _OAUTH:
+            settings[_OAUTH[name]] = value
+        elif name != "ssl.truststore.type":
+            raise ValueError(f"{name} is not supported")
+    if extensions:
+        settings["sasl.oauthbearer.extensions"] = ",".join(extensions)
+    return settings
+
+
+# Parsers of values that only clients have; `krammar.util.settings` has those for all programs.
+
+_MECHANISMS = ("PLAIN", *SCRAM, OAUTHBEARER)
+
+
+def parse_mechanism(value: Any) -> str:
+    name = trimmed(value).upper()
+    if name in _MECHANISMS:
+        return name
+    supported = f"use one of {', '.join(_MECHANISMS)}"
+    if name == "AWS_MSK_IAM":
+        supported = f"use {OAUTHBEARER} with krammar.oauthbearer.token.provider"
+    raise ValueError(f"is not supported; {supported}")
+
+
+def parse_function(value: Any) -> str:
+    name = trimmed(value)
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", name):
+        raise ValueError("needs module:function")
+    return name
+
+
+def parse_endpoint(value: Any) -> str:
+    url = trimmed(value)
+    parts = urlsplit(url)
+    if parts.scheme not in ("https", "http", "file") or not (parts.netloc or parts.path):
+        raise ValueError("needs a URL that begins with https:, http: or file:")
+    return url
+
+
+def parse_extensions(value: Any) -> tuple[tuple[str, str], ...]:
+    pairs = [part.partition("=") for part in split_list(text(value)) if part]
+    found = {key.strip(): extension.strip() for key, _, extension in pairs}
+    try:
+        check_extensions(found)
+    except OAuthError as error:
+        raise ValueError(f"{error}; needs name=value,name=value") from None
+    return tuple(found.items())
+
+
+def _java_class(kind: str, *names: str) -> Parser:
+    """A class of Kafka's that does what krammar does without it."""
+
+    def parse(value: Any) -> str:
+        name = trimmed(value)
+        if name.rpartition(".")[2] not in names:
+            raise ValueError(
+                f"is a Java class; krammar.oauthbearer.token.provider names a {kind} in Python"
+            )
+        return name
+
+    return parse
+
+
+def parse_acks(value: Any) -> int:
+    word = choice("all", "-1", "0", "1")(value)
+    return -1 if word == "all" else int(word)
+
+
+def parse_servers(value: Any) -> tuple[tuple[str, int], ...]:
+    parts = split_list(value) if isinstance(value, str) else [part.strip() for part in value]
+    servers = [_server(part) for part in parts if part]
+    if not servers:
+        raise ValueError("names no server")
+    return tuple(dict.fromkeys(servers))
+
+
+def _server(address: str) -> tuple[str, int]:
+    """Parse ``host:port``, ``[ipv6]:port`` or ``PROTOCOL://host:port``."""
+    try:
+        return parse_address(address.rpartition("://")[2], lowest=1, bare_ipv6=True)
+    except ValueError:
+        raise ValueError(f"{address!r} is not host:port") from None
+
+
+# What they do in Java follows here from the other settings.
+LOGIN_HANDLER = _java_class("function that returns tokens", "OAuthBearerLoginCallbackHandler")
+RETRIEVER = _java_class(
+    "function that returns tokens",
+    "DefaultJwtRetriever",
+    "ClientCredentialsJwtRetriever",
+    "FileJwtRetriever",
+)
+
+
 log = logging.getLogger("krammar.client")
+
+
+# The settings.
 
 
 def _of(parse: Parser, default: Any, *, secret: bool = False) -> Any:
@@ -58,7 +224,7 @@ class Settings:
     """
 
     # Connections.
-    bootstrap_servers: tuple[tuple[str, int], ...] = _of(parsers.servers, ())
+    bootstrap_servers: tuple[tuple[str, int], ...] = _of(parse_servers, ())
     client_id: str = _of(trimmed, "krammar")
     client_rack: str = _of(trimmed, "")
     request_timeout_ms: int = _of(integer(1), 30_000)
@@ -77,19 +243,19 @@ class Settings:
     security_protocol: str = _of(
         choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "PLAINTEXT"
     )
-    sasl_mechanism: str | None = _of(parsers.mechanism, None)
+    sasl_mechanism: str | None = _of(parse_mechanism, None)
     sasl_username: str | None = _of(text, None)
     sasl_password: str | None = _of(text, None, secret=True)
     krammar_scram_max_iterations: int = _of(integer(MIN_ITERATIONS), MAX_ITERATIONS)
-    krammar_oauthbearer_token_provider: str | None = _of(parsers.function, None)
-    sasl_oauthbearer_token_endpoint_url: str | None = _of(parsers.endpoint, None)
+    krammar_oauthbearer_token_provider: str | None = _of(parse_function, None)
+    sasl_oauthbearer_token_endpoint_url: str | None = _of(parse_endpoint, None)
     sasl_oauthbearer_client_credentials_client_id: str | None = _of(text, None)
     sasl_oauthbearer_client_credentials_client_secret: str | None = _of(text, None, secret=True)
     sasl_oauthbearer_scope: str | None = _of(trimmed, None)
-    sasl_oauthbearer_extensions: tuple[tuple[str, str], ...] = _of(parsers.extensions, ())
+    sasl_oauthbearer_extensions: tuple[tuple[str, str], ...] = _of(parse_extensions, ())
     sasl_oauthbearer_header_urlencode: bool = _of(boolean, False)
-    sasl_oauthbearer_jwt_retriever_class: str | None = _of(parsers.RETRIEVER, None)
-    sasl_login_callback_handler_class: str | None = _of(parsers.LOGIN_HANDLER, None)
+    sasl_oauthbearer_jwt_retriever_class: str | None = _of(RETRIEVER, None)
+    sasl_login_callback_handler_class: str | None = _of(LOGIN_HANDLER, None)
     sasl_login_read_timeout_ms: int = _of(integer(1), 10_000)
     sasl_login_retry_backoff_ms: int = _of(integer(), 100)
     sasl_login_retry_backoff_max_ms: int = _of(integer(), 10_000)
@@ -116,7 +282,7 @@ class Settings:
     allow_auto_create_topics: bool = _of(boolean, False)
 
     # Writing.
-    acks: int = _of(parsers.parse_acks, -1)
+    acks: int = _of(parse_acks, -1)
     enable_idempotence: bool = _of(boolean, True)
     max_in_flight_requests_per_connection: int = _of(integer(1), 5)
     compression_type: str = _of(choice(*(codec.name.lower() for codec in Compression)), "none")

@@ -13,7 +13,8 @@ import pytest
 from kafka_wire import ApiKey
 
 from krammar.broker import Broker
-from krammar.client import At, Client, Producer, Settings, TopicPartition, advertised
+from krammar.client import At, Client, Producer, Settings, TopicPartition
+from krammar.client.cluster import AdvertisedAddresses
 from krammar.client.errors import (
     AdvertisedAddressError,
     DeadlineError,
@@ -145,7 +146,7 @@ def send_one(client: Client) -> None:
 def test_an_advertised_address_that_cannot_be_reached(
     hidden: tuple[str, str], operation: Callable[[Client], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(advertised, "_PATIENCE", 0.5)
+    monkeypatch.setattr(AdvertisedAddresses, "PATIENCE", 0.5)
     bootstrap, address = hidden
     begin = time.monotonic()
     with Client(bootstrap) as client, pytest.raises(AdvertisedAddressError) as caught:
@@ -159,7 +160,7 @@ def test_an_advertised_address_that_cannot_be_reached(
 def test_one_advertised_address_that_was_reached_is_waited_for(
     proxy: Proxy, behind: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(advertised, "_PATIENCE", 0.0)
+    monkeypatch.setattr(AdvertisedAddresses, "PATIENCE", 0.0)
     with Client(behind.bootstrap_servers) as client:
         client.admin.create_topic("waited-for", 1)
         assert client.list_offsets({("waited-for", 0): At.LATEST})

@@ -21,7 +21,8 @@ from krammar.auth import scram_server
 from krammar.auth.scram import BY_NAME
 from krammar.broker import Broker
 from krammar.broker.security.users import record_of
-from krammar.client import Client, advertised
+from krammar.client import Client
+from krammar.client.cluster import AdvertisedAddresses
 from krammar.spark import PUSHDOWN_SETTING
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, DataLossError
@@ -134,7 +135,7 @@ def test_a_driver_that_reaches_no_advertised_address(
     stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver is in a network of its own, while the executors are in the brokers' network."""
-    monkeypatch.setattr(advertised, "_PATIENCE", 0.5)
+    monkeypatch.setattr(AdvertisedAddresses, "PATIENCE", 0.5)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # without listening
         hidden = f"127.0.0.1:{taken.getsockname()[1]}"
