@@ -1,7 +1,7 @@
 """Intents and checkpoints: programs store them so that a crash loses and repeats nothing.
 
-Both are encoded as structs of ``definitions/journal_wire``, with a checksum since version 1. ``store_bytes`` writes them
-to a file. Bytes in a database need no more than its transaction.
+Both are encoded as structs of ``definitions/journal_wire``, with a checksum since version 1. ``store_bytes`` writes
+them to a file. Bytes in a database need no more than its transaction.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ class CSVFraming(Framing):
     Messages are ``CSVRecord`` or objects with ``to_csv() -> list[str]`` and a class method ``from_csv(list[str])``.
 
     Args:
-        max_length: longer records, in bytes, are neither written nor read. Without a limit, one quote too many could hide
-            all later records.
+        max_length: longer records, in bytes, are neither written nor read. Without a limit, one quote too many could
+            hide all later records.
     """
 
     def __init__(self, *, max_length: int = 1 << 28) -> None:

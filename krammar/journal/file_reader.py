@@ -227,7 +227,7 @@ class FileReader(Closing):
 
     def ranges(self, ranges: Sequence[tuple[int, int]]) -> FileReader:
         """Return another reader of the same journal for some ranges of offsets; see ``Reader``."""
-        return _RangesReader(self._folder, self.spec, self.journal_id, ranges, self._chunk)
+        return _FileRangesReader(self._folder, self.spec, self.journal_id, ranges, self._chunk)
 
     def close(self) -> None:
         """End reading: a ``read`` that waits returns."""
@@ -242,7 +242,7 @@ class FileReader(Closing):
 _ENOUGH = 1 << 13
 
 
-class _RangesReader(FileReader):
+class _FileRangesReader(FileReader):
     """Reads the frames in some ranges of offsets; many small ranges at a time."""
 
     def __init__(

@@ -18,16 +18,18 @@ After a power cut, appends are lost that were not forced to the disk (unless ``f
 twice: writers continue in a new fragment, and readers skip lost bytes in the same way as deleted fragments. See
 ``krammar.journal.heads``.
 
-The parts of a journal's name are names of folders. A part that could also be the name of one of these files gets a ``~``
-in front, so that the journals ``a`` and ``a/head`` do not collide. Names contain no ``~``.
+The parts of a journal's name are names of folders. A part that could also be the name of one of these files gets a
+``~`` in front, so that the journals ``a`` and ``a/head`` do not collide. Names contain no ``~``.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
 import weakref
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
@@ -41,7 +43,6 @@ from krammar.journal.errors import (
     created_again,
 )
 from krammar.journal.file_reader import FileReader
-from krammar.journal.file_writer import FileAppend, Writer
 from krammar.journal.heads import (
     HEAD,
     SLOT,
@@ -52,7 +53,7 @@ from krammar.journal.heads import (
     read_head,
     readable_end,
 )
-from krammar.journal.journal_file import WriteSettings, opening
+from krammar.journal.journal_file import JournalFile, WriteSettings, opening
 from krammar.journal.journals import Ticker
 from krammar.journal.mapping import Partitions, refreshing
 from krammar.journal.specs import JournalSpec, check_name
@@ -60,7 +61,127 @@ from krammar.util.boot import current_boot
 from krammar.util.closing import Closing
 from krammar.util.durable import make_folders, sync
 
+# Appends, which are collected and written together.
+
+log = logging.getLogger("krammar.journal")
+
+
+@dataclass(slots=True, eq=False)
+class FileAppend:
+    """An append to a file; see AsyncAppend. Offsets are in bytes."""
+
+    _writer: FileWriter
+    begin: int = -1
+    end: int = -1
+    done: bool = False
+    error: Exception | None = None
+
+    @property
+    def journal(self) -> str:
+        return self._writer.journal
+
+    def result(self, timeout_ms: float | None = None) -> FileAppend:
+        """Write the append, with all earlier appends to the journal. ``timeout_ms`` is ignored.
+
+        Raises:
+            AppendError: the append has failed, or it was begun before this process was forked.
+        """
+        if not self.done:
+            self._writer.write()
+        if self.error is not None:
+            raise self.error
+        return self
+
+
+class FileWriter:
+    """Collects and writes the appends to one journal."""
+
+    def __init__(self, journal: str, folder: Path, settings: WriteSettings) -> None:
+        self.journal = journal
+        self._folder = folder
+        self._settings = settings
+        self._adding = threading.Lock()
+        self._writing = threading.Lock()
+        self._appends: list[FileAppend] = []
+        self._data: list[bytes] = []
+        self._size = 0
+        self._is_foreign = False
+        self._file = JournalFile(journal, folder, settings)
+
+    def append(self, data: bytes) -> FileAppend:
+        """Begin an append, and write all if the buffer is full."""
+        append = FileAppend(self)
+        with self._adding:
+            first = not self._appends
+            self._appends.append(append)
+            self._data.append(data)
+            self._size += len(data)
+            full = self._size >= self._settings.buffer_bytes
+        if full:
+            self.write()
+        elif first:
+            self._settings.wake()
+        return append
+
+    def write(self) -> None:
+        """Write collected appends. When it returns, all appends from before the call are done.
+
+        Raises:
+            AppendError: this process was forked after the appends were begun.
+        """
+        if self._is_foreign:
+            raise AppendError(
+                f"{self.journal}: the append was begun before this process was forked, and only the process that "
+                "began it can write it"
+            )
+        with self._writing:
+            with self._adding:
+                appends, data = self._appends, self._data
+                self._appends, self._data, self._size = [], [], 0
+            if not appends:
+                return
+            try:
+                at = self._file.append(b"".join(data))
+            except BaseException as error:
+                failed = error
+                if not isinstance(failed, AppendError):
+                    failed = AppendError(f"{self.journal}: {str(error) or type(error).__name__}")
+                    failed.__cause__ = error
+                for append in appends:
+                    append.error = failed
+                    append.done = True
+                if not isinstance(error, Exception):  # Ctrl-C
+                    raise
+                return
+            for append, part in zip(appends, data, strict=True):
+                append.begin = at
+                at += len(part)
+                append.end = at
+                append.done = True
+
+    def close(self) -> None:
+        """Force the journal to the disk if this object has written to it, and close its files."""
+        with self._writing:
+            try:
+                self._file.finish()
+            except AppendError:
+                pass  # the journal was deleted
+            except (OSError, CorruptJournalError) as error:
+                log.error(
+                    "%s: the last appends may not survive a power cut: %s", self.journal, error
+                )
+            finally:
+                self._file.close()
+
+    def leave(self) -> None:
+        """Leave open files and unwritten appends to the process that this one was forked from."""
+        self._is_foreign = True
+        self._file.close()
+
+
 _SPEC = "spec"
+# Journals.
+
 # Before parts of names that are names of files, too.
 _MARK = "~"
 
@@ -98,7 +219,7 @@ class FileJournals(Closing):
         _all_journals.add(self)
 
     def _begin(self) -> None:
-        self._writers: dict[str, Writer] = {}
+        self._writers: dict[str, FileWriter] = {}
         self._adding = threading.Lock()
         self._ticker = Ticker(self._write_all, self._linger_ms / 1000)
 
@@ -230,14 +351,14 @@ class FileJournals(Closing):
         writer = self._writers.get(journal)
         return (self._writer(journal) if writer is None else writer).append(data)
 
-    def _writer(self, journal: str) -> Writer:
+    def _writer(self, journal: str) -> FileWriter:
         self.spec(journal)
         with self._adding:
             if self._closed:
                 raise AppendError(f"{journal}: the journals are closed")
             writer = self._writers.get(journal)
             if writer is None:
-                writer = Writer(journal, self.folder(journal), self._settings)
+                writer = FileWriter(journal, self.folder(journal), self._settings)
                 self._writers[journal] = writer
             return writer
 

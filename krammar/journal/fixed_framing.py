@@ -26,8 +26,8 @@ _unpack_header = _header.unpack_from
 class FixedFraming(Framing):
     """Magic word, length, and the message in its own encoding.
 
-    Other classes than generated ones need the methods of protobuf's Python messages (``SerializeToString`` and the class
-    method ``FromString``), or ``encode() -> bytes`` and a class method ``decode(bytes)``.
+    Other classes than generated ones need the methods of protobuf's Python messages (``SerializeToString`` and the
+    class method ``FromString``), or ``encode() -> bytes`` and a class method ``decode(bytes)``.
 
     Args:
         version: the version at which generated classes are encoded; the default is their highest one.

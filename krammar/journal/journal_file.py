@@ -33,8 +33,8 @@ log = logging.getLogger("krammar.journal")
 UNSYNCED_BYTES = 1 << 28
 UNSYNCED_SECONDS = 5.0
 
-# Held while a file is opened, and during a fork, so that the forked process knows all open files and closes them. A lock
-# of a killed process would remain as long as another process had the same open file.
+# Held while a file is opened, and during a fork, so that the forked process knows all open files and closes them. A
+# lock of a killed process would remain as long as another process had the same open file.
 opening = threading.Lock()
 
 
@@ -177,8 +177,8 @@ class JournalFile:
     def _sync_fragment(self) -> None:
         """Force the last fragment, and its name, to the disk.
 
-        If that fails, the bytes that the kernel could not write count as clean, and a second fsync would succeed without
-        writing them. So the head says that they have to be written again; see ``_recover``.
+        If that fails, the bytes that the kernel could not write count as clean, and a second fsync would succeed
+        without writing them. So the head says that they have to be written again; see ``_recover``.
         """
         try:
             os.fsync(self._fragment)
@@ -300,7 +300,8 @@ class JournalFile:
         if self._fragment >= 0 and head.synced < head.end:
             self._sync_fragment()
             head = self._head
-        # Store the head first. If only the fragment remained after a crash, readers would end the fragment before it there.
+        # Store the head first. If only the fragment remained after a crash, readers would end the fragment before it
+        # there.
         head = head._replace(fragment=head.end, visible=head.end, synced=head.end, sum=0)
         self._put_durably(head)
         self._open_fragment(head.end, os.O_CREAT | os.O_TRUNC)

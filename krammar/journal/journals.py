@@ -47,8 +47,8 @@ class Reader(Protocol):
     """Reads the frames of a journal that begin between two offsets.
 
     ``offset`` is the offset of the next frame. ``journal_id`` is the journal's id, or the null UUID as long as it is
-    unknown: of journals in topics before the first read, and of brokers without topic ids. If frames were deleted, the reader logs a warning and continues with
-    the next existing one.
+    unknown: of journals in topics before the first read, and of brokers without topic ids. If frames were deleted,
+    the reader logs a warning and continues with the next existing one.
     """
 
     offset: int

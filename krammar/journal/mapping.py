@@ -59,8 +59,8 @@ def rendezvous_mapping(key: MappingKey, partitions: Partitions) -> Mapping:
     or removed, no key moves between the others. The hashes of names are uneven, and thus the shares of journals; use
     ``even_rendezvous_mapping`` unless Gazette applications write to the same journals.
 
-    Each choice computes the weights of all journals, unless the key was seen recently. The mapping raises EmptyListError
-    if the list is empty.
+    Each choice computes the weights of all journals, unless the key was seen recently. The mapping raises
+    EmptyListError if the list is empty.
     """
     return _rendezvous(key, partitions, lambda weight: weight)
 

@@ -1,7 +1,7 @@
 """UUIDs that order the messages of a producer.
 
-A message's UUID has version 1 (RFC 4122, section 4.1), so any tool can read its time and node. Gazette's message package
-defines the bits that the RFC calls clock sequence:
+A message's UUID has version 1 (RFC 4122, section 4.1), so any tool can read its time and node. Gazette's message
+package defines the bits that the RFC calls clock sequence:
 
     bits 127-96  time_low   ┐
     bits  95-80  time_mid   │ 60 bits: intervals of 100 ns since 1582-10-15, and the version, 1

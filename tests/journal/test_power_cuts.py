@@ -1,5 +1,4 @@
-"""Journals in files after power cuts and failed fsyncs, as the disk may be then: heads, bytes and files that are old, missing
-or zero."""
+"""Journals in files after power cuts and failed fsyncs: heads, bytes and files that are old, missing or zero."""
 
 from __future__ import annotations
 

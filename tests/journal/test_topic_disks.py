@@ -1,4 +1,4 @@
-"""Journals in topics, whose broker has a power cut or a disk that fails: acknowledged appends are records of the broker."""
+"""Journals in topics whose broker has a power cut or a failing disk: acknowledged appends are its records."""
 
 from __future__ import annotations
 

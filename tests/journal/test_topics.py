@@ -71,7 +71,7 @@ def test_replays_of_interleaved_transactions(
         n * 1000 + run * 100 + row for n in range(5) for run in range(4) for row in range(30)
     ]
     for far in (1, 1000):
-        monkeypatch.setattr("krammar.journal.topic_reader._RangesReader._FAR", far)
+        monkeypatch.setattr("krammar.journal.topics._TopicRangesReader._FAR", far)
         reader = journals.reader(journal)
         with ReadCommittedIter(reader, shop.Order, Sequencer((), 10)) as iterator:
             assert amounts(iterator) == expected
