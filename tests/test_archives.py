@@ -57,7 +57,7 @@ def _exchange(servers: str) -> list[bytes | None]:
 
 
 def test_a_broker_in_a_zipapp(tmp_path: Path) -> None:
-    """Extension modules cannot be in an archive: krammar runs in pure Python, and cramjam and google-crc32c come from the environment."""
+    """Archives have no extension modules: krammar runs in pure Python, with cramjam and google-crc32c from outside."""
     content = tmp_path / "content"
     ignored = shutil.ignore_patterns("__pycache__", "_engine*")
     for package in ("krammar", "generated/kafka_wire", "generated/wafka_wire"):

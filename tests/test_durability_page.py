@@ -1,4 +1,4 @@
-"""docs/durability.md names tests that exist, settings that have the effect that it describes, and no cell without a test."""
+"""docs/durability.md names tests that exist, settings that have their effect, and no cell without a test."""
 
 from __future__ import annotations
 

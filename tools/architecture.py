@@ -2,8 +2,9 @@
 
 ``circles``  prints lines, files and circles of files that import each other. Imports for type checkers and
              imports inside functions count.
-``rooms``    prints what a reader must put together from several files, per package: code lines, files that one neighbour
-             imports, chains of classes, and class names with two meanings. The section "Rooms" says what counts.
+``rooms``    prints what a reader must put together from several files, per package: code lines, files that one
+             neighbour imports, chains of classes, and class names with two meanings. The section "Rooms" says what
+             counts.
 ``walks``    runs four real operations and prints, for each, how many functions of krammar/ and generated/ are called
              from another file, and how many files contain them: a reader who follows the operation opens these files.
              Needs PySpark for the last walk.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import socket
 import struct
 import sys
@@ -111,13 +113,15 @@ def print_circles() -> int:
 #
 # Code lines are lines with a token of Python that is neither a comment nor a docstring. Blank lines have none.
 #
-# Importers of a file are the other files of krammar/ that import it, for type checkers and inside functions too. A name that
-# is imported from a package's __init__ counts as an import of the file that the __init__ takes it from, and an __init__
-# that only passes names on is no importer, so it hides nobody. A file is a corridor if exactly one file imports it, and this
-# is its neighbour: a file of the same package. These are never corridors:
+# Importers of a file are the other files of krammar/ that import it, for type checkers and inside functions too. A
+# name that is imported from a package's __init__ counts as an import of the file that the __init__ takes it from, and
+# an __init__ that only passes names on is no importer, so it hides nobody. A file is a corridor if exactly one file
+# imports it, and this is its neighbour: a file of the same package. These are never corridors:
 #   - __init__ and __main__, which Python itself looks for;
-#   - a file with a name in the __all__ of an __init__: its importers are users, whom nobody can count;
-#   - a file that another package imports: it is a door of its own package, such as what a verb of the command line calls;
+#   - a file with a name in the __all__ of an __init__, or that a page of docs/ names as krammar.x.y: its importers
+#     are users, whom nobody can count;
+#   - a file that another package imports: it is a door of its own package, such as what a verb of the command line
+#     calls;
 #   - a file that no file imports: it is loaded by its name, as verbs and backends are.
 #
 # A chain is a class, its base, the base's base and so on, as far as they are defined in krammar/. It is reported if it
@@ -130,8 +134,8 @@ def print_circles() -> int:
 #   - classes that only add ``with``, because nobody looks for the name of ``__enter__``.
 #
 # A class name has two meanings if two classes of one package have it, in two files or in one. Classes inside
-# functions or conditions do not count, so a class may be defined once per platform. Names in several packages are listed too:
-# they matter where files that are read together use both.
+# functions or conditions do not count, so a class may be defined once per platform. Names in several packages are
+# listed too: they matter where files that are read together use both.
 
 ABSTRACT = {"abstractmethod", "abc.abstractmethod"}
 WITH = {"__enter__", "__exit__"}
@@ -155,7 +159,8 @@ class ModuleFacts:
     """What a file defines, imports and publishes.
 
     Attributes:
-        names: each imported name, with the module that it comes from and its name there. The name there is empty for modules.
+        names: each imported name, with the module that it comes from and its name there. The name there is empty for
+            modules.
         imported: the modules and names of krammar/ that the file imports.
         published: the names in ``__all__``.
         used: the names that its code uses, so that an ``__init__`` that only passes names on is known.
@@ -275,6 +280,11 @@ class Rooms:
     def __init__(self, root: Path = ROOT, package: str = "krammar") -> None:
         paths = {module_name(path, root): path for path in sorted((root / package).rglob("*.py"))}
         self.modules = {name: read_module(name, path, paths) for name, path in paths.items()}
+        pages = [page.read_text("utf-8") for page in sorted((root / "docs").rglob("*.md"))]
+        words = {word for page in pages for word in re.findall(rf"\b{package}(?:\.\w+)+", page)}
+        self.documented = {
+            name for name in paths if any(f"{word}.".startswith(f"{name}.") for word in words)
+        }
 
     def origin(self, module: str, name: str) -> tuple[str, str]:
         """Follow a name through the ``__init__`` files that only pass it on."""
@@ -308,7 +318,8 @@ class Rooms:
         }
         found = {}
         for name, importers in sorted(self.importers().items()):
-            if len(importers) == 1 and name not in published and not self.modules[name].is_entry:
+            public = name in published or name in self.documented or self.modules[name].is_entry
+            if len(importers) == 1 and not public:
                 (importer,) = importers
                 if package_of(importer) == package_of(name):
                     found[name] = importer
@@ -489,7 +500,7 @@ def properties(file: str) -> frozenset[int]:
 
 
 def is_function(code: CodeType) -> bool:
-    """Whether code is a function or a method that a reader follows, and not a property, a lambda, a module or a class."""
+    """Whether code is a function or method that a reader follows: no property, lambda, module or class."""
     if code.co_name.startswith("__") and code.co_name not in FOLLOWED:
         return False
     if code.co_name.startswith("<") or not code.co_flags & inspect.CO_OPTIMIZED:

@@ -28,7 +28,10 @@ SANITIZERS = [
 ]
 TESTS = sorted((ROOT / "tests" / "wire").glob("test_engine*.py"))
 # The rest is the same for each message: minutes without a new line of C.
-SELECTED = "every_form or programs or allocations or records or splice or calls or buffer or Metadata or Fetch or Produce or wafka"
+SELECTED = (
+    "every_form or programs or allocations or records or splice or calls or buffer "
+    "or Metadata or Fetch or Produce or wafka"
+)
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """The licences of what krammar installs: ``python tools/licences.py check`` (``make lint``) or ``write``.
 
-docs/licences.md lists the packages that ``pip install 'krammar[all]'`` installs. The check fails for a package that is not
-listed, whose licence has changed, or whose licence does not allow the use in any product.
+docs/licences.md lists the packages that ``pip install 'krammar[all]'`` installs. The check fails for a package that
+is not listed, whose licence has changed, or whose licence does not allow the use in any product.
 """
 
 from __future__ import annotations

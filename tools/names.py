@@ -1,7 +1,7 @@
 """Check that no public class or function of ``krammar/`` has the name of another one: ``python tools/names.py``.
 
-Names that begin with an underscore and methods are free. ``tools/names.txt`` lists the exceptions: a name, and the reason
-why it has two meanings. A name in the list that has one meaning is an error too, so the list can only shrink.
+Names that begin with an underscore and methods are free. ``tools/names.txt`` lists the exceptions: a name, and the
+reason why it has two meanings. A name in the list that has one meaning is an error too, so the list can only shrink.
 """
 
 from __future__ import annotations

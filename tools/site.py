@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: the pages of the protocol reference, which krammar writes without MkDocs, link to the documentation."""
+"""Hooks of MkDocs: pages of the protocol reference, which krammar writes itself, link to the documentation."""
 
 from __future__ import annotations
 

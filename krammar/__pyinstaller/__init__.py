@@ -1,4 +1,4 @@
-"""Hooks for PyInstaller, which finds them by an entry point: krammar imports many modules by name, when they are used."""
+"""Hooks for PyInstaller, which finds them by an entry point: krammar imports many modules by name."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class IdentityError(LoginError):
         )
 
 
-class Exchange:
+class LoginExchange:
     """One login with a mechanism.
 
     ``user``           the name from the client; None before it is known
@@ -57,7 +57,7 @@ class Exchange:
         raise NotImplementedError
 
 
-class PlainExchange(Exchange):
+class PlainExchange(LoginExchange):
     """A login with PLAIN: one message with name and password."""
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
@@ -87,7 +87,7 @@ class PlainExchange(Exchange):
         return b""
 
 
-class OAuthExchange(Exchange):
+class OAuthExchange(LoginExchange):
     """A login with OAUTHBEARER: one message with a token; after a refusal the client sends one more."""
 
     _refusal: OAuthError | None = None

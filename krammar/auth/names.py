@@ -3,10 +3,10 @@
 Names have the form of RFC 2253. Where the RFC allows a choice, they follow Java's X500Principal.
 ``ssl.principal.mapping.rules`` sets the rules, for example ``RULE:^CN=([^,]*),.*$/$1/L, DEFAULT``.
 
-The subject is read from the certificate's bytes. An attribute without a keyword, such as an e-mail address, appears as the
-hexadecimal form of its encoding, and ``ssl.SSLSocket.getpeercert`` returns the same text for different encodings, as a test shows.
-The package cryptography has the encodings, but ``rfc4514_string`` writes such attributes as text, and its import takes as much
-time and twice the memory of the broker's TLS.
+The subject is read from the certificate's bytes. An attribute without a keyword, such as an e-mail address, appears
+as the hexadecimal form of its encoding, and ``ssl.SSLSocket.getpeercert`` returns the same text for different
+encodings, as a test shows. The package cryptography has the encodings, but ``rfc4514_string`` writes such attributes
+as text, and its import takes as much time and twice the memory of the broker's TLS.
 """
 
 from __future__ import annotations

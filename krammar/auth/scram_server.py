@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from krammar.auth.exchanges import Exchange, IdentityError
+from krammar.auth.exchanges import IdentityError, LoginExchange
 from krammar.auth.scram import (
     BY_NAME,
     MIN_ITERATIONS,
@@ -125,7 +125,7 @@ def _unescape(name: str) -> str:
     return name.replace("=2C", ",").replace("=3D", "=")
 
 
-class ScramServer(Exchange):
+class ScramServer(LoginExchange):
     """A login with SCRAM. ``nonce`` is the server's part of the nonce, random by default."""
 
     _credential: Stored | None = None

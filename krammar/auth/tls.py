@@ -54,7 +54,10 @@ def private_keys(text: str) -> list[str]:
 
 
 def load_key(context: ssl.SSLContext, text: str, password: str | None) -> None:
-    """Load the private key in a text and its chain of certificates, the key's own certificate first. Raises PemError."""
+    """Load the private key in a text and its chain of certificates, the key's own certificate first.
+
+    Raises PemError.
+    """
     keys, chain = private_keys(text), certificates(text)
     if len(keys) != 1:
         raise PemError(f"has {len(keys)} private keys, not one")

@@ -404,7 +404,7 @@ class Broker(Closing):
         return metrics
 
     async def _serve_metrics(self, address: str, metrics: Metrics) -> None:
-        from krammar.util.http_page import HttpPage
+        from krammar.util.http_server import HttpPage
         from krammar.util.prometheus import CONTENT_TYPE
 
         slices = self.connections.slices

@@ -43,7 +43,7 @@ from krammar.broker.metadata_records import (
 )
 from krammar.broker.slices import Steps, finish
 from krammar.logfiles.names import METADATA_TOPIC, partition_folder
-from krammar.util.few_warnings import FewWarnings
+from krammar.util.logs import FewWarnings
 from krammar.wire.batches import ControlRecordType
 from krammar.wire.message import Codec
 

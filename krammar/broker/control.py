@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from krammar.broker.broker import Broker
 from krammar.faults.control import FaultsControl
-from krammar.util.http_control import Reply
+from krammar.util.http_server import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -114,8 +114,8 @@ MOST_NODES = 100
     "--control",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Accept commands for rules of faults, nodes and the clock on this port of the loopback address, over HTTP, for "
-    "tests in any language. 0 selects a free port. Clients need the token that is printed, or that "
+    help="Accept commands for rules of faults, nodes and the clock on this port of the loopback address, "
+    "over HTTP, for tests in any language. 0 selects a free port. Clients need the token that is printed, or that "
     "KRAMMAR_CONTROL_TOKEN contains.",
 )
 def broker(
@@ -187,7 +187,7 @@ def broker(
             faults = broker.wafka_faults
             rules.append((faults, read_faults(faults, wafka_faults_file, "--wafka-faults")))
         if log_format == "json":
-            from krammar.util.json_logs import JsonFormatter
+            from krammar.util.logs import JsonFormatter
 
             form = JsonFormatter()
             run(

@@ -73,8 +73,8 @@ if TYPE_CHECKING:
 @click.option(
     "--broker-ports",
     metavar="PORT-PORT|NODE=PORT,…",
-    help="The ports of brokers by node id: a range for the node ids from 0, such as 19092-19191, or ports of node ids, such "
-    "as 1=19092,1000-1099=19100-19199.  [default: any free ports]",
+    help="The ports of brokers by node id: a range for the node ids from 0, such as 19092-19191, or ports of "
+    "node ids, such as 1=19092,1000-1099=19100-19199.  [default: any free ports]",
 )
 @click.option(
     "--metrics-port",
@@ -84,8 +84,8 @@ if TYPE_CHECKING:
 @click.option(
     "--check",
     is_flag=True,
-    help="Do not start. Check the settings, the filters, and the files that they name. The exit code is 1 if anything is "
-    "invalid.",
+    help="Do not start. Check the settings, the filters, and the files that they name. The exit code is 1 if "
+    "anything is invalid.",
 )
 def proxy(
     file: Path | None,
@@ -108,8 +108,8 @@ def proxy(
     Ctrl-C or SIGTERM, after the responses to requests in flight.
 
     On SIGHUP, the proxy reads FILE, keys, certificates and users again: new connections use them, and open ones keep
-    what they have. With "reload = true" in FILE, it does so when FILE changes. Keys, certificates and users are also read
-    when their files change.
+    what they have. With "reload = true" in FILE, it does so when FILE changes. Keys, certificates and users are also
+    read when their files change.
 
     With several workers, each has its own instances of the filters. A worker that dies is started again.
     """

@@ -96,7 +96,10 @@ def report(
 
 
 def say(text: str, format_: str, *, styled: bool = False) -> None:
-    """Print a line about what was done: to standard error if a program reads the diagnostics. ``styled`` is as for ``echo``."""
+    """Print a line about what was done: to standard error if a program reads the diagnostics.
+
+    ``styled`` is as for ``echo``.
+    """
     echo(text, err=format_ != "text", styled=styled)
 
 

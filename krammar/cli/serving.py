@@ -16,12 +16,11 @@ from krammar.broker.broker import Broker
 from krammar.broker.errors import BrokerError
 from krammar.util.event_loop import new_event_loop
 from krammar.util.logs import TextFormatter
-from krammar.util.malloc import RetainedMemory
-from krammar.util.server_memory import prepare_memory
+from krammar.util.server_memory import RetainedMemory, prepare_memory
 from krammar.util.sockets import why
 
 if TYPE_CHECKING:
-    from krammar.util.http_control import HttpControl
+    from krammar.util.http_server import HttpControl
 
 
 def run(
@@ -92,7 +91,7 @@ def run(
 async def _control(broker: Broker, port: int, stack: AsyncExitStack) -> HttpControl:
     """Accept commands until the end of the stack. Raises BrokerError."""
     from krammar.broker.control import BrokerControl
-    from krammar.util.http_control import HttpControl
+    from krammar.util.http_server import HttpControl
 
     http = HttpControl(BrokerControl(broker))
     try:

@@ -22,7 +22,7 @@ from krammar.cli.output import echo
 
 if TYPE_CHECKING:
     from krammar.proxy.addresses import Address
-    from krammar.tap.exchanges import Filter
+    from krammar.tap.exchanges import ExchangeSelection
 
 
 @click.command(
@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     "--broker-ports",
     multiple=True,
     metavar="PORT-PORT|NODE=PORT,…",
-    help="The ports of brokers by node id: a range for the node ids from 0, such as 19092-19191, or ports of node ids, such "
-    "as 1=19092,2=19093. With several --listen, one for each.  [default: any free ports]",
+    help="The ports of brokers by node id: a range for the node ids from 0, such as 19092-19191, or ports of "
+    "node ids, such as 1=19092,2=19093. With several --listen, one for each.  [default: any free ports]",
 )
 @click.option("--summary", is_flag=True, help="Print a table by API and version at the end.")
 @click.option(
@@ -196,7 +196,7 @@ def tap(
     """
     from krammar.cli.faults import read_faults, report
     from krammar.tap.capture import CaptureError
-    from krammar.tap.exchanges import Filter
+    from krammar.tap.exchanges import ExchangeSelection
     from krammar.tap.proxy import Route, TapError
     from krammar.tap.run import Output, Ui, run_live, run_replay
 
@@ -224,7 +224,7 @@ def tap(
 
         faults = Faults(protocol)
         expected = [] if faults_file is None else read_faults(faults, faults_file)
-    select = Filter(_known_apis(protocol, apis), clients, topics, errors)
+    select = ExchangeSelection(_known_apis(protocol, apis), clients, topics, errors)
     if ui is not None and select and not json_:
         raise click.UsageError(
             "--ui cannot be combined with --api, --client, --topic or --errors: the page has filters of its own"
@@ -345,7 +345,7 @@ def _export(
     file: Path,
     html: Path | None,
     pcap: Path | None,
-    select: Filter,
+    select: ExchangeSelection,
     secrets: bool,
 ) -> None:
     from krammar.tap.export import write_html, write_pcap

@@ -8,7 +8,7 @@ import time
 from kafka_wire import ErrorCode
 
 from krammar.client.cluster import Cluster
-from krammar.client.delivery import BATCH_OVERHEAD, NO_IDENTITY, ProducerBatch, Delivery, Queue
+from krammar.client.delivery import BATCH_OVERHEAD, NO_IDENTITY, Delivery, ProducerBatch, Queue
 from krammar.client.errors import ClientError, DeadlineError, KafkaError
 from krammar.client.identities import Identities
 from krammar.client.metadata import TopicPartition
@@ -180,7 +180,9 @@ class Accumulator:
         queue.in_flight.appendleft(batch)
         self.drop(queue, batch, error)
 
-    def _again(self, queue: Queue, batch: ProducerBatch, error: ClientError, *, pause: bool) -> None:
+    def _again(
+        self, queue: Queue, batch: ProducerBatch, error: ClientError, *, pause: bool
+    ) -> None:
         batch.error = error
         queue.returned.append(batch)
         if pause:

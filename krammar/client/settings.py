@@ -41,6 +41,8 @@ from krammar.util.settings import (
 from krammar.util.sockets import parse_address
 from krammar.wire.batches.compression import Compression
 
+log = logging.getLogger("krammar.client")
+
 # `sasl.jaas.config`: the syntax for logins of Java's clients.
 
 _MODULES = {
@@ -197,9 +199,6 @@ RETRIEVER = _java_class(
     "ClientCredentialsJwtRetriever",
     "FileJwtRetriever",
 )
-
-
-log = logging.getLogger("krammar.client")
 
 
 # The settings.

@@ -10,7 +10,7 @@ from krammar.faults.engine import Faults
 from krammar.faults.event import Event
 from krammar.faults.file import FaultsFileError, read_text
 from krammar.faults.rules import Rule
-from krammar.util.http_control import Reply
+from krammar.util.http_server import Reply
 
 _WHAT = Path("request")
 

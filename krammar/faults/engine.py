@@ -11,29 +11,60 @@ from copy import copy
 from itertools import count
 from types import ModuleType
 from typing import Any
+from uuid import UUID
 
 from krammar.faults.action import Occasion
 from krammar.faults.answers import Selection
 from krammar.faults.declared import declared, several
 from krammar.faults.errors import FaultError, FaultNotFired
 from krammar.faults.event import Event
-from krammar.faults.names import LearnedNames
 from krammar.faults.paths import TopicNames
 from krammar.faults.rules import CLIENTS, Rule
-from krammar.faults.shape import Schema
+from krammar.faults.shape import Schema, Shape
 from krammar.faults.steps import ResponseDelivery
 from krammar.faults.targets import Target, Targets
-from krammar.proxy.interface import (
-    Close,
-    Connection,
-    Exchange,
-    Filter,
-    Method,
-    Named,
-    Silence,
-)
+from krammar.proxy.interface import Close, Connection, Exchange, Filter, Method, Named, Silence
+from krammar.util.remembered import Remembered
 from krammar.wire.kafka import FETCH, has_fetch_sessions
 from krammar.wire.package import package_of
+
+
+class LearnedNames:
+    """The names of topics by their ids, which newer versions send instead. Responses that have both are the source.
+
+    Args:
+        known: returns names that were not learned.
+    """
+
+    # No cluster has more topics; a hostile peer could name more.
+    MOST = 100_000
+
+    def __init__(self, known: TopicNames | None = None) -> None:
+        self._known = known
+        # Those that were learned or used last, so that rules know the topics of now.
+        self._names: Remembered[UUID, str] = Remembered(self.MOST)
+
+    @property
+    def learns(self) -> bool:
+        """Whether names come from messages only."""
+        return self._known is None
+
+    def __call__(self, topic_id: UUID) -> str | None:
+        name = self._names.use(topic_id)
+        return self._known(topic_id) if name is None and self._known is not None else name
+
+    def learn(self, message: Any, shape: Shape) -> None:
+        """Learn from a message."""
+        roles = {role: name for name, role in shape.plain}
+        if "topic" in roles and "topic_id" in roles:
+            topic, topic_id = getattr(message, roles["topic"]), getattr(message, roles["topic_id"])
+            if topic and isinstance(topic, str) and isinstance(topic_id, UUID) and topic_id.int:
+                self._names[topic_id] = topic
+        for branch in shape.branches:
+            if branch.shape is not None and "topic_id" in branch.shape.roles:
+                for element in branch.elements(message):
+                    self.learn(element, branch.shape)
+
 
 # The number of events in the history.
 HISTORY = 10_000
@@ -56,8 +87,8 @@ class Faults(Filter):
         topic_names: returns the name of a topic by its id, or None. The engine also learns names from responses.
         sees: extra knowledge of the host, a part of ``OF_THE_BROKER``.
         clock: a monotonic time in seconds.
-        advance: sets the broker's clock ahead, by milliseconds; also for members of groups if the second argument is true;
-            that of one node if the third is not None.
+        advance: sets the broker's clock ahead, by milliseconds; also for members of groups if the second argument is
+            true; that of one node if the third is not None.
     """
 
     in_place = False

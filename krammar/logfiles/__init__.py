@@ -1,8 +1,7 @@
 """Reads the files of Kafka's log folders, for the broker, Spark and ``krammar inspect``.
 
 ``names``           names of files and folders
-``segment_file``    the file of a segment: its batches, and what is wrong with them
-``segment``         a segment: finds offsets, times and transactions with its indexes
+``segment``         a segment: reads its batches, and finds offsets, times and transactions with its indexes
 ``index``           ``.index``, ``.timeindex`` and ``.txnindex``, which the broker also writes
 ``snapshot``        ``.snapshot``, the state of producers
 ``checkpoints``     the text files: offsets by partition, leader epochs, a topic's id

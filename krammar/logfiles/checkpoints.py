@@ -19,8 +19,8 @@ from krammar.logfiles.uuids import parse_uuid
 from krammar.util.regular_files import read_small
 from krammar.wire.primitives import NULL_UUID
 
-# The sizes up to which files are read, in bytes: offsets of 200,000 partitions with the longest names, and the two lines
-# of a topic's id.
+# The sizes up to which files are read, in bytes: offsets of 200,000 partitions with the longest names, and the two
+# lines of a topic's id.
 LARGEST_CHECKPOINT = 64 << 20
 LARGEST_TOPIC_ID = 64 << 10
 

@@ -59,7 +59,7 @@ def _start_offsets(log_dir: str) -> dict[tuple[str, int], int]:
         return {}
 
 
-class Partition:
+class PartitionFiles:
     """The files of a partition, as they are when first read. ``damaged`` is as for ``Segment``."""
 
     def __init__(

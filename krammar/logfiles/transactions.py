@@ -19,7 +19,7 @@ from kafka_wire import AbortedTxn
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import TransactionIndex
 from krammar.logfiles.names import DELETED, SNAPSHOT, TRANSACTION_INDEX, snapshot_offsets, stem
-from krammar.logfiles.partition import Partition
+from krammar.logfiles.partition import PartitionFiles
 from krammar.logfiles.segment import Segment
 from krammar.logfiles.snapshot import read_snapshot_file
 from krammar.wire.batches import BatchHeader, ControlRecordType, RecordBatch
@@ -56,7 +56,7 @@ def is_aborted(batch: BatchHeader | RecordBatch, aborted: Iterable[Aborted | Abo
     )
 
 
-def transactions_of(log: Partition) -> Transactions:
+def transactions_of(log: PartitionFiles) -> Transactions:
     """Find the aborted and open transactions of a log. Raises OSError, and DecodeError if it is damaged."""
     aborted: set[Aborted] = set()
     needed = log.latest  # from this offset on, the batches show what was aborted
@@ -98,7 +98,7 @@ def _aborts(segment: Segment, header: BatchHeader) -> bool:
     return any(record.type == ControlRecordType.ABORT for record in records)
 
 
-def _newest_snapshot(log: Partition, latest: int) -> tuple[int, dict[int, int]]:
+def _newest_snapshot(log: PartitionFiles, latest: int) -> tuple[int, dict[int, int]]:
     """The offset of the newest valid snapshot up to ``latest``, and the first offset of each open transaction.
 
     The transactions are by producer id.

@@ -81,7 +81,7 @@ class ClientLogin(Filter):
     ) -> SaslAuthenticateResponse:
         """Answer a message of a login."""
         connection = exchange.connection
-        login: exchanges.Exchange | None = connection.state.get(self)
+        login: exchanges.LoginExchange | None = connection.state.get(self)
         if login is None:
             self._fail(connection, "SaslAuthenticate before SaslHandshake")
             return SaslAuthenticateResponse(
@@ -112,7 +112,7 @@ class ClientLogin(Filter):
             )
         return SaslAuthenticateResponse(auth_bytes=answer)
 
-    def _complete(self, connection: Connection, login: exchanges.Exchange) -> None:
+    def _complete(self, connection: Connection, login: exchanges.LoginExchange) -> None:
         del connection.state[self]
         again = connection.state.get((self, "user"))
         if again is not None and again != login.user:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from importlib.resources import files
 from typing import Any
 
-from krammar.util.http_page import HttpPage
+from krammar.util.http_server import HttpPage
 from krammar.util.prometheus import CONTENT_TYPE, Registry
 from krammar.wire.package import Package
 

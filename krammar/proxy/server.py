@@ -34,7 +34,7 @@ from krammar.util.sockets import why
 if TYPE_CHECKING:
     from krammar.proxy.metrics import ProxyMetrics
     from krammar.proxy.users import Passwords
-    from krammar.util.http_page import HttpPage
+    from krammar.util.http_server import HttpPage
     from krammar.util.prometheus import Registry
 
 # The largest frame that is read, in bytes: a response of 50 MiB, Kafka's fetch.max.bytes, and what is around its records.

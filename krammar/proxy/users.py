@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from krammar.auth import scram_server
-from krammar.auth.exchanges import Exchange, PlainExchange
+from krammar.auth.exchanges import LoginExchange, PlainExchange
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 from krammar.auth.scram import BY_NAME, MIN_ITERATIONS, Mechanism
 from krammar.auth.server_tls import TlsSettingError
@@ -67,7 +67,7 @@ class KnownUsers:
         kinds = [(scram_server.SALT_SIZE, MIN_ITERATIONS)]
         return scram_server.decoy(mechanism, self._secret, user, kinds)
 
-    def exchange(self, mechanism: str) -> Exchange:
+    def exchange(self, mechanism: str) -> LoginExchange:
         """Begin the login of a client with one of ``mechanisms``."""
         if mechanism == PLAIN:
             return PlainExchange(self._passwords)

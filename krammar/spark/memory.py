@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from krammar.util.malloc import RetainedMemory
+from krammar.util.server_memory import RetainedMemory
 
 
 @contextlib.contextmanager

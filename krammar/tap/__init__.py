@@ -1,9 +1,10 @@
 """The tap: a proxy with a filter that sees the frames between clients and brokers, decodes and checks them.
 
-``proxy`` is a ``krammar.proxy.Proxy``, and ``watching`` its filter. ``cutting`` cuts frames out of the bytes of connections.
-``inspector`` decodes the frames of a connection, and checks that they encode to the same bytes. ``summary`` and ``capture``
-count and store frames. ``exchanges`` pairs requests with responses, and ``listing`` writes them as lines.
+``proxy`` is a ``krammar.proxy.Proxy``, and ``watching`` its filter. ``cutting`` cuts frames out of the bytes of
+connections. ``inspector`` decodes the frames of a connection, and checks that they encode to the same bytes.
+``summary`` and ``capture`` count and store frames. ``exchanges`` pairs requests with responses, and ``listing``
+writes them as lines.
 
-``feed`` stores what the page shows, ``details`` builds the tree of a message for it, and ``server`` serves it. ``export``
-writes captures as pages and as pcapng.
+``feed`` stores what the page shows, ``details`` builds the tree of a message for it, and ``server`` serves it.
+``export`` writes captures as pages and as pcapng.
 """

@@ -21,9 +21,8 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-from krammar.tap.frame import Frame
+from krammar.tap.frame import Frame, Observer
 from krammar.tap.inspector import Inspector
-from krammar.tap.observer import Observer
 from krammar.util.durable import sync
 from krammar.wire.classes import NotFound, import_package
 from krammar.wire.kafka import KAFKA
@@ -63,7 +62,7 @@ class Flag(IntFlag):
 
 
 @dataclass(slots=True)
-class Record:
+class CaptureRecord:
     """One record. ``api_key``, ``version`` and ``correlation_id`` are the request's; -1 if unknown."""
 
     time_ns: int
@@ -94,7 +93,7 @@ class CaptureWriter(Observer):
         self._path = path
         name = package.encode()
         # Times never decrease in a capture.
-        self._named = Record(0, 0, Kind.PACKAGE, Flag(0), -1, -1, -1, len(name), name)
+        self._named = CaptureRecord(0, 0, Kind.PACKAGE, Flag(0), -1, -1, -1, len(name), name)
         self._is_new = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
         self._broken = False
@@ -131,11 +130,15 @@ class CaptureWriter(Observer):
 
     def opened(self, time_ns: int, connection: int, client: str, upstream: str) -> None:
         data = f"{client} {upstream}".encode()
-        self._write(Record(time_ns, connection, Kind.OPENED, Flag(0), -1, -1, -1, len(data), data))
+        self._write(
+            CaptureRecord(time_ns, connection, Kind.OPENED, Flag(0), -1, -1, -1, len(data), data)
+        )
 
     def closed(self, time_ns: int, connection: int, reason: str) -> None:
         data = reason.encode()
-        self._write(Record(time_ns, connection, Kind.CLOSED, Flag(0), -1, -1, -1, len(data), data))
+        self._write(
+            CaptureRecord(time_ns, connection, Kind.CLOSED, Flag(0), -1, -1, -1, len(data), data)
+        )
 
     def frame(self, frame: Frame) -> None:
         flags = Flag(0)
@@ -146,7 +149,7 @@ class CaptureWriter(Observer):
         elif len(frame.data) < frame.size:
             flags |= Flag.CUT
         self._write(
-            Record(
+            CaptureRecord(
                 frame.time_ns,
                 frame.connection,
                 Kind.REQUEST if frame.is_request else Kind.RESPONSE,
@@ -178,7 +181,7 @@ class CaptureWriter(Observer):
             if unused:
                 self._path.unlink(missing_ok=True)
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: CaptureRecord) -> None:
         if not self._started:
             self.start()
         head = _HEAD.pack(
@@ -246,7 +249,9 @@ class Capture:
             self.package = _package_in(file.read(_HEAD.size + _LONGEST_NAME))
 
     def protocol(self) -> ModuleType:
-        """Import the package that describes the frames, if krammar has generated it: a stranger can have written the capture.
+        """Import the package that describes the frames.
+
+        A stranger can have written the capture, so krammar must have generated the package.
 
         Raises:
             CaptureError: it cannot be imported.
@@ -260,7 +265,7 @@ class Capture:
             ) from None
         return protocol
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[CaptureRecord]:
         self.torn = ""
         with self.path.open("rb") as file:
             end = os.fstat(file.fileno()).st_size
@@ -282,7 +287,7 @@ class Capture:
                     return
                 _, time_ns, connection, kind, flags, key, version, number, size = _HEAD.unpack(head)
                 data = file.read(length - _FIXED)
-                yield Record(
+                yield CaptureRecord(
                     time_ns, connection, kind, Flag(flags), key, version, number, size, data
                 )
                 position += _LENGTH + length
@@ -298,7 +303,7 @@ def _package_in(begin: bytes) -> str:
     return begin[_HEAD.size : _LENGTH + length].decode("utf-8", "replace")
 
 
-def inspect(inspector: Inspector, record: Record) -> Frame:
+def inspect(inspector: Inspector, record: CaptureRecord) -> Frame:
     """Inspect the frame of a record of kind REQUEST or RESPONSE, as the tap has inspected it."""
     is_request = record.kind == Kind.REQUEST
     if record.flags & Flag.RAW:

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from krammar.tap.describe import Describer, Description
-from krammar.tap.frame import Frame
+from krammar.tap.frame import Frame, Observer
 from krammar.tap.inspector import MAX_WAITING
-from krammar.tap.observer import Observer
 from krammar.util.printable import escape
 
 # Error codes that are a normal step of the protocol: a new member of a group gets its id with this one (KIP-394).
@@ -173,7 +172,7 @@ class Exchanges(Observer):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class ExchangeSelection:
     """Selects exchanges. An empty tuple selects all; several values of one kind select either.
 
     ``apis``     names of apis, such as ``Produce``, in any case
@@ -201,13 +200,13 @@ class Filter:
         return not self.topics or not set(self.topics).isdisjoint(exchange.topics)
 
 
-EVERYTHING = Filter()
+EVERYTHING = ExchangeSelection()
 
 
 class Selected(Observer):
     """Passes on the frames of selected exchanges, when each exchange is complete; other events at once."""
 
-    def __init__(self, describe: Describer, select: Filter, observer: Observer) -> None:
+    def __init__(self, describe: Describer, select: ExchangeSelection, observer: Observer) -> None:
         self._exchanges = Exchanges(describe, self._pass)
         self._select = select
         self._observer = observer

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from krammar.tap.capture import Capture, CaptureError, replay
 from krammar.tap.describe import Describer
 from krammar.tap.details import details
-from krammar.tap.exchanges import Exchanges, Filter, TappedExchange
+from krammar.tap.exchanges import Exchanges, ExchangeSelection, TappedExchange
 from krammar.tap.feed import MAX_ROWS, Connections, pack, row_of, unpack
 from krammar.tap.page import MARK, block, parts
 from krammar.tap.pcap import SECTION, PcapWriter
@@ -46,7 +46,12 @@ def write_pcap(protocol: ModuleType, source: Path, target: Path, *, secrets: boo
 
 
 def write_html(
-    protocol: ModuleType, source: Path, target: Path, select: Filter, *, secrets: bool = False
+    protocol: ModuleType,
+    source: Path,
+    target: Path,
+    select: ExchangeSelection,
+    *,
+    secrets: bool = False,
 ) -> str:
     """Write a capture as the page of ``krammar tap --ui``, in one document without requests elsewhere.
 
@@ -87,7 +92,9 @@ def write_html(
 class _Blocks:
     """Writes the details of exchanges in compressed blocks, of which the page unpacks one at a time."""
 
-    def __init__(self, package: Package, file: BinaryIO, select: Filter, secrets: bool) -> None:
+    def __init__(
+        self, package: Package, file: BinaryIO, select: ExchangeSelection, secrets: bool
+    ) -> None:
         self.rows: list[tuple[Any, ...]] = []
         self.omitted = 0
         self._package = package

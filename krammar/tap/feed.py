@@ -15,8 +15,7 @@ from typing import Any
 
 from krammar.tap.exchanges import TappedExchange
 from krammar.tap.fields import masked
-from krammar.tap.frame import Frame, Status
-from krammar.tap.observer import Observer
+from krammar.tap.frame import Frame, Observer, Status
 from krammar.util.printable import escape
 from krammar.wire.package import Package
 

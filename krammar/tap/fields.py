@@ -13,8 +13,8 @@ from krammar.wire.reflection import fields
 from krammar.wire.skip import walk_of
 from krammar.wire.tracing import trace_frame
 
-# The entity of fields that hold secrets: passwords, proofs, and what a later login needs. Kafka's Envelope contains another
-# message, which may have any of these.
+# The entity of fields that hold secrets: passwords, proofs, and what a later login needs. Kafka's Envelope contains
+# another message, which may have any of these.
 SECRET = "secret"
 _MASK = b"*"
 _PREFIX = 4

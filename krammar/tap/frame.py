@@ -1,4 +1,4 @@
-"""A frame that was inspected."""
+"""A frame that was inspected, and the interface of observers, which receive frames."""
 
 from __future__ import annotations
 
@@ -66,3 +66,25 @@ class Frame:
     def is_good(self) -> bool:
         """Whether the frame was decoded and encodes to the same bytes, or is a bare SASL token."""
         return self.status in _GOOD
+
+
+class Observer:
+    """Receives all events of a proxy, or of the replay of a capture, in order. The methods of this class do nothing.
+
+    An OSError of a method ends the proxy, because frames can no longer be shown or stored.
+    """
+
+    def opened(self, time_ns: int, connection: int, client: str, upstream: str) -> None:
+        """Handle a new connection of a client to the proxy, and of the proxy to the broker."""
+
+    def frame(self, frame: Frame) -> None:
+        """Handle a frame. ``frame.note`` describes how the proxy has changed it."""
+
+    def closed(self, time_ns: int, connection: int, reason: str) -> None:
+        """Handle the end of a connection."""
+
+    def notice(self, text: str) -> None:
+        """Handle another event, such as a new listening port or an unreachable broker."""
+
+    def close(self) -> None:
+        """Release resources after the last event."""

@@ -10,9 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from krammar.tap.describe import Describer
-from krammar.tap.exchanges import EVERYTHING, Exchanges, Filter, State, TappedExchange
-from krammar.tap.frame import Frame, Status
-from krammar.tap.observer import Observer
+from krammar.tap.exchanges import EVERYTHING, Exchanges, ExchangeSelection, State, TappedExchange
+from krammar.tap.frame import Frame, Observer, Status
 from krammar.util.printable import escape
 
 Write = Callable[[str], None]
@@ -42,7 +41,7 @@ class ExchangeListing(Observer):
         write: Write,
         *,
         only_bad: bool = False,
-        select: Filter = EVERYTHING,
+        select: ExchangeSelection = EVERYTHING,
         width: int = 0,
         colour: bool = False,
     ) -> None:

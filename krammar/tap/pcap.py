@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from struct import pack
 
 from krammar.tap.fields import masked
-from krammar.tap.frame import Frame
-from krammar.tap.observer import Observer
+from krammar.tap.frame import Frame, Observer
 from krammar.util.sockets import parse_address
 from krammar.wire.framing import PREFIX
 from krammar.wire.package import Package

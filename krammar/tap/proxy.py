@@ -16,7 +16,7 @@ from krammar.proxy.ports import FixedPorts, fixed_ports
 from krammar.proxy.server import Proxy, ProxyError
 from krammar.proxy.shared import LargeFrames
 from krammar.tap.cutting import MAX_LARGE_FRAMES
-from krammar.tap.observer import Observer
+from krammar.tap.frame import Observer
 from krammar.tap.watching import Watcher
 from krammar.wire.package import package_of
 

@@ -16,14 +16,14 @@ from krammar.faults.control import FaultsControl
 from krammar.proxy.addresses import Address
 from krammar.tap.capture import Capture, CaptureWriter, replay
 from krammar.tap.describe import Describer
-from krammar.tap.exchanges import EVERYTHING, Exchanges, Filter, Selected
+from krammar.tap.exchanges import EVERYTHING, Exchanges, ExchangeSelection, Selected
 from krammar.tap.feed import Feed
+from krammar.tap.frame import Observer
 from krammar.tap.listing import ExchangeListing, JsonListing, Listing
-from krammar.tap.observer import Observer
 from krammar.tap.proxy import Route, Tap
 from krammar.tap.server import PageServer
 from krammar.tap.summary import Summary
-from krammar.util.http_control import HttpControl
+from krammar.util.http_server import HttpControl
 from krammar.util.server_memory import prepare_memory
 from krammar.wire.package import package_of
 
@@ -48,7 +48,7 @@ class Output:
     json: bool = False
     only_bad: bool = False
     frames: bool = False
-    select: Filter = EVERYTHING
+    select: ExchangeSelection = EVERYTHING
     width: int = 0
 
     def listing(self, protocol: ModuleType) -> Observer:

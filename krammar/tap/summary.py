@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from krammar.tap.frame import Frame, Status
-from krammar.tap.observer import Observer
+from krammar.tap.frame import Frame, Observer, Status
 
 # Hostile clients could send any number of keys and versions. After this many, they share a row.
 _MAX_ROWS = 1_000

@@ -1,8 +1,8 @@
 """The filter that sees all frames: it cuts them out of the bytes of connections, inspects them, and reports them.
 
 The proxy passes bytes on before they are seen here, so the tap adds little latency. Frames wait in one queue for all
-connections. It is worked off in turns of the event loop. A connection is not read while too much of its own waits, so that
-one that sends a lot delays no other, or while too much waits together.
+connections. It is worked off in turns of the event loop. A connection is not read while too much of its own waits, so
+that one that sends a lot delays no other, or while too much waits together.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from krammar.proxy.ends import SMALL_FRAME
 from krammar.proxy.interface import Connection, Filter, Relay, Watch
 from krammar.proxy.shared import LargeFrames
 from krammar.tap.cutting import Cut, Cutter, Piece
-from krammar.tap.frame import Frame
+from krammar.tap.frame import Frame, Observer
 from krammar.tap.inspector import Inspector
-from krammar.tap.observer import Observer
 from krammar.wire.package import Package
 
 # The seconds of a turn of the event loop for the frames of all connections.

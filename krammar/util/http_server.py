@@ -1,15 +1,25 @@
-"""An HTTP/1.1 server in an asyncio loop, with limits. No client can stall it or use it up."""
+"""An HTTP/1.1 server in an asyncio loop, with limits, and two listeners: one page, and commands for holders of a token.
+
+No client can stall the server or use it up.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ipaddress
+import json
+import os
+import secrets
+import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hmac import compare_digest
 from http import HTTPStatus
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 # The request, its body and the response each have to pass within this many seconds.
 TIMEOUT_SECONDS = 10.0
@@ -209,3 +219,122 @@ def names_loopback(headers: dict[str, str]) -> bool:
         return host == "localhost" or bool(ipaddress.ip_address(host))
     except ValueError:
         return False
+
+
+# Pages.
+
+# The most pages in memory. While slow clients read so many, others get the newest of them.
+MAX_PAGES = 2
+
+
+class HttpPage:
+    """A listener that answers GET and HEAD for one path.
+
+    Args:
+        path: the path of the page
+        content_type: its content type
+        page: returns the text
+    """
+
+    def __init__(self, path: str, content_type: str, page: Callable[[], Awaitable[str]]) -> None:
+        self._path = path
+        self._type = content_type
+        self._page = page
+        self._building: asyncio.Future[HttpResponse] | None = None
+        self._pages: WeakSet[HttpResponse] = WeakSet()  # that are being sent
+        self._newest: weakref.ref[HttpResponse] | None = None
+        self._server = HttpServer(self._answer, _refusal_page)
+        self.listen = self._server.listen
+        self.close = self._server.close
+
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
+        if request.method not in ("GET", "HEAD"):
+            refused = _refusal_page(405, "use GET")
+            refused.headers["Allow"] = "GET, HEAD"
+            return refused
+        if request.path != self._path:
+            return _refusal_page(404, f"the only page is {self._path}")
+        return await self._shared()
+
+    async def _shared(self) -> HttpResponse:
+        """Return the page. Clients that ask at the same time share it, and slow ones use few pages up."""
+        if self._newest is not None and len(self._pages) >= MAX_PAGES:
+            newest = self._newest()
+            if newest is not None:
+                return newest
+        if self._building is None:
+            self._building = asyncio.ensure_future(self._build())
+        return await asyncio.shield(self._building)
+
+    async def _build(self) -> HttpResponse:
+        try:
+            page = HttpResponse(200, self._type, (await self._page()).encode())
+        finally:
+            self._building = None
+        self._pages.add(page)
+        self._newest = weakref.ref(page)
+        return page
+
+
+def _refusal_page(status: int, reason: str) -> HttpResponse:
+    return HttpResponse(status, "text/plain; charset=utf-8", f"{reason}\n".encode())
+
+
+# Commands.
+
+# The environment variable with the token. Without it, each start makes a new one.
+TOKEN_VARIABLE = "KRAMMAR_CONTROL_TOKEN"
+# The most bytes of a request's body.
+MAX_BODY = 1 << 20
+
+_HOST = "127.0.0.1"
+
+
+class Reply(NamedTuple):
+    """A status of HTTP, and what is sent as JSON."""
+
+    status: int
+    value: Any
+
+
+# Runs a command: gets the method, the path and the body. It runs in a thread of its own, so it may wait.
+Command = Callable[[str, str, str], Reply]
+
+
+class HttpControl:
+    """A listener on loopback that runs commands. ``token`` is what clients send as ``Authorization: Bearer …``."""
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+        self.token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
+        self.url = ""
+        self._server = HttpServer(self._run, _refusal, max_body=MAX_BODY, admit=self._admit)
+        self.close = self._server.close
+
+    async def listen(self, port: int) -> None:
+        """Listen on a port of the loopback address; 0 selects a free one. Raises OSError."""
+        host, bound = await self._server.listen(_HOST, port)
+        self.url = f"http://{host}:{bound}"
+
+    @property
+    def line(self) -> str:
+        """The line that announces the listener and its token."""
+        return f"control on {self.url} with the token {self.token}"
+
+    def _admit(self, request: HttpRequest) -> HttpResponse | None:
+        given = request.headers.get("authorization", "").encode()
+        if compare_digest(given, f"Bearer {self.token}".encode()):
+            return None
+        return _refusal(401, "send the header Authorization: Bearer TOKEN")
+
+    async def _run(self, request: HttpRequest) -> HttpResponse:
+        body = request.body.decode("utf-8", "replace")
+        return _json(await asyncio.to_thread(self._command, request.method, request.path, body))
+
+
+def _json(reply: Reply) -> HttpResponse:
+    return HttpResponse(reply.status, "application/json", f"{json.dumps(reply.value)}\n".encode())
+
+
+def _refusal(status: int, reason: str) -> HttpResponse:
+    return _json(Reply(status, {"error": reason}))

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 # Connections that wait to be accepted.
 _BACKLOG = 1024
-# Connections that are accepted in one turn of the event loop, and TLS handshakes that begin in one (1 ms each). The steps
-# of their setup run in the same turns, too.
+# Connections that are accepted in one turn of the event loop, and TLS handshakes that begin in one (1 ms each). The
+# steps of their setup run in the same turns, too.
 AT_ONCE = 16
 
 

@@ -1,9 +1,9 @@
 """Counters, gauges and histograms, and Prometheus' text format (version 0.0.4).
 
-The package prometheus-client has the same parts, and more: a registry of the whole process, locks around each number, and a
-server with threads. A broker needs none of these, because one event loop owns its numbers. That package writes a page at once,
-so 30,000 offsets block the event loop for 170 ms; ``Registry.text`` takes 80 ms of processor time in total and never blocks for
-more than 7 ms. The import takes 67 ms and 14 MB instead of 37 ms and 6 MB.
+The package prometheus-client has the same parts, and more: a registry of the whole process, locks around each number,
+and a server with threads. A broker needs none of these, because one event loop owns its numbers. That package writes
+a page at once, so 30,000 offsets block the event loop for 170 ms; ``Registry.text`` takes 80 ms of processor time in
+total and never blocks for more than 7 ms. The import takes 67 ms and 14 MB instead of 37 ms and 6 MB.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Opens the files of a folder that can come from a stranger: regular files only, and small ones up to a limit.
 
-Opening a pipe waits for a program at its other end, opening a device can do anything, and a sparse file can be larger than
-the memory without needing space on the disk. A symbolic link leads to any file of the machine, so files are never written
-through one.
+Opening a pipe waits for a program at its other end, opening a device can do anything, and a sparse file can be larger
+than the memory without needing space on the disk. A symbolic link leads to any file of the machine, so files are
+never written through one.
 """
 
 from __future__ import annotations

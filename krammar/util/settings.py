@@ -1,7 +1,7 @@
 """Parsers of single settings, for the broker, the client and the data source.
 
-A parser converts the text (or the Python value) that a user gave. It raises ValueError with a phrase that can follow the
-value, such as "needs a whole number".
+A parser converts the text (or the Python value) that a user gave. It raises ValueError with a phrase that can follow
+the value, such as "needs a whole number".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The most expensive requests of an API, built from the fields of its generated class.
 
-For each array of a request, one request has as many elements there as the broker accepts, and one element in every other
-array. Names and numbers are all equal, all different, unknown, empty, or as long as a string can be.
+For each array of a request, one request has as many elements there as the broker accepts, and one element in every
+other array. Names and numbers are all equal, all different, unknown, empty, or as long as a string can be.
 """
 
 from __future__ import annotations

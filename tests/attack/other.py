@@ -1,7 +1,8 @@
 """``python -m tests.attack.other PORT PID FILE``: another client of a server, which sends small requests all the time.
 
-It is a process of its own: beside the attacks in one interpreter, it would wait for them too. It writes to a file how long it has
-waited at most, in processor time of the server, and how many responses it has got. Its standard input is the request.
+It is a process of its own: beside the attacks in one interpreter, it would wait for them too. It writes to a file how
+long it has waited at most, in processor time of the server, and how many responses it has got. Its standard input is
+the request.
 """
 
 from __future__ import annotations

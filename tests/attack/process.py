@@ -1,8 +1,9 @@
 """``python -m tests.attack.process FILE LOOP ARGUMENT ...``: runs krammar, and writes its longest turn to a file.
 
-Times are processor time of the event loop's thread, so neither the machine's load nor other threads count. On asyncio, a
-turn lasts from one call of the selector to the next one. uvloop has none to watch: there a timer fires each millisecond,
-and what the thread uses between two of its calls is one turn, or two if the timer is not due yet in the first.
+Times are processor time of the event loop's thread, so neither the machine's load nor other threads count. On
+asyncio, a turn lasts from one call of the selector to the next one. uvloop has none to watch: there a timer fires
+each millisecond, and what the thread uses between two of its calls is one turn, or two if the timer is not due yet in
+the first.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python -m tests.bench.proxy            three rounds; writes medians into docs/benchmarks.md
     python -m tests.bench.proxy --quick    one short round; prints them
 
-For the time per frame, the broker is a process that answers every request of an API with the same bytes, so that the proxy
-is what is measured. A frame is a request or a response. The other rows have krammar's broker. The processor time is that of
-the process in between, system calls included.
+For the time per frame, the broker is a process that answers every request of an API with the same bytes, so that the
+proxy is what is measured. A frame is a request or a response. The other rows have krammar's broker. The processor
+time is that of the process in between, system calls included.
 """
 
 from __future__ import annotations

@@ -40,7 +40,10 @@ def exchange(
 
 
 class Talk:
-    """A connection through rules, without a broker. Its methods return what the rules decide, and None if no rule acts."""
+    """A connection through rules, without a broker.
+
+    Its methods return what the rules decide, and None if no rule acts.
+    """
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults

@@ -16,7 +16,7 @@ from kafka_wire import HeartbeatRequest, MetadataRequest
 
 from krammar.broker import Broker
 from krammar.client import Client
-from krammar.util.http_control import MAX_BODY, TOKEN_VARIABLE
+from krammar.util.http_server import MAX_BODY, TOKEN_VARIABLE
 from tests.broker.support import BrokerProcess, RawClient
 from tests.cli.test_tap import started
 from tests.support.waiting import PATIENCE

@@ -7,8 +7,7 @@ from uuid import UUID
 import pytest
 from kafka_wire import MetadataResponse
 
-from krammar.faults import names
-from krammar.faults.names import LearnedNames
+from krammar.faults.engine import LearnedNames
 from krammar.faults.shape import Schema
 from tests.faults.support import PACKAGE
 
@@ -35,7 +34,7 @@ def test_names_are_learned_with_their_ids() -> None:
 
 
 def test_the_names_that_were_learned_first_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "_MOST", 3)
+    monkeypatch.setattr(LearnedNames, "MOST", 3)
     learned = LearnedNames()
     learned.learn(metadata((1, "a"), (2, "b"), (3, "c")), SHAPE)
     assert known(learned) == ["a", "b", "c", None, None]

@@ -1,7 +1,7 @@
 """The broker and its clients, and what must be true after a power cut.
 
-``python -m tests.powercut.brokers FOLDER always`` (or ``interval`` or ``never``) writes records, transactions, offsets, topics
-and settings.
+``python -m tests.powercut.brokers FOLDER always`` (or ``interval`` or ``never``) writes records, transactions,
+offsets, topics and settings.
 """
 
 from __future__ import annotations

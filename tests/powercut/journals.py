@@ -1,7 +1,8 @@
 """A writer and a reader of journals in files, and what must be true after a power cut.
 
-``python -m tests.powercut.journals FOLDER fsync`` (or ``plain``) publishes messages to a journal of each framing, alone and
-in transactions, and reads them with a checkpoint that it stores after each step. With ``broken``, its fsyncs do nothing.
+``python -m tests.powercut.journals FOLDER fsync`` (or ``plain``) publishes messages to a journal of each framing,
+alone and in transactions, and reads them with a checkpoint that it stores after each step. With ``broken``, its
+fsyncs do nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """``krammar gen``, twice, and what must be true after a power cut.
 
-``python -m tests.powercut.packages FOLDER DEFINITIONS`` writes two versions of definitions, and generates a package from each.
+``python -m tests.powercut.packages FOLDER DEFINITIONS`` writes two versions of definitions, and generates a package
+from each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random changes: `krammar diff` reports a change of bytes if, and only if, a peer with the other definitions misreads them."""
+"""Random changes: `krammar diff` reports a change of bytes if, and only if, a peer of the other side misreads them."""
 
 from __future__ import annotations
 

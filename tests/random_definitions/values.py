@@ -1,4 +1,4 @@
-"""Random values of a struct at a version, in the plain form of the reference codec, and as objects of generated classes."""
+"""Random values of a struct at a version, in the reference codec's plain form and as generated objects."""
 
 from __future__ import annotations
 

@@ -13,9 +13,8 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 from pyspark.sql import DataFrame, SparkSession
 
 from krammar.tap.capture import Capture, CaptureWriter, replay
-from krammar.tap.frame import Frame
+from krammar.tap.frame import Frame, Observer
 from krammar.tap.inspector import Inspector
-from krammar.tap.observer import Observer
 from krammar.wire.connection import ClientConnection
 from krammar.wire.package import package_of
 from tests.spark.support import fails, task_sizes

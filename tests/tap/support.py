@@ -16,9 +16,8 @@ from kafka_wire import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest,
 
 from krammar.cli import main
 from krammar.proxy.addresses import Address
-from krammar.tap.frame import Frame
+from krammar.tap.frame import Frame, Observer
 from krammar.tap.inspector import Inspector
-from krammar.tap.observer import Observer
 from krammar.tap.proxy import Route, Tap
 from krammar.wire.connection import ClientConnection, RequestReceived, ServerConnection
 from krammar.wire.package import package_of

@@ -19,10 +19,10 @@ from krammar.tap.capture import (
     MAGIC,
     Capture,
     CaptureError,
+    CaptureRecord,
     CaptureWriter,
     Flag,
     Kind,
-    Record,
     replay,
 )
 from krammar.tap.frame import Frame, Status
@@ -78,7 +78,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     capture = Capture(path)
     records = list(capture)
     assert capture.torn == ""
-    assert records[0] == Record(5, 1, Kind.OPENED, Flag(0), -1, -1, -1, 19, b"127.0.0.1:1 [::1]:2")
+    assert records[0] == CaptureRecord(
+        5, 1, Kind.OPENED, Flag(0), -1, -1, -1, 19, b"127.0.0.1:1 [::1]:2"
+    )
     assert records[-1].kind == Kind.CLOSED
     assert records[-1].data == b"by the client"
     assert [record.data for record in records[1:-1]] == [frame.data for frame in frames]

@@ -15,7 +15,7 @@ import pytest
 from kafka_wire import HeartbeatRequest, HeartbeatResponse, MetadataRequest
 
 from krammar.tap.describe import Describer
-from krammar.tap.exchanges import Exchanges, Filter, Selected, State, TappedExchange
+from krammar.tap.exchanges import Exchanges, ExchangeSelection, Selected, State, TappedExchange
 from krammar.tap.frame import Frame
 from krammar.tap.inspector import MAX_WAITING
 from krammar.tap.listing import ExchangeListing
@@ -133,16 +133,16 @@ def test_requests_without_responses_do_not_fill_the_memory() -> None:
 @pytest.mark.parametrize(
     ("select", "expected"),
     [
-        (Filter(), "MOPE"),
-        (Filter(apis=("metadata",)), "MO"),
-        (Filter(topics=("orders",)), "OP"),
-        (Filter(apis=("Produce", "Metadata"), topics=("orders",)), "OP"),
-        (Filter(errors=True), "ME"),
-        (Filter(clients=("c",)), "MOPE"),
-        (Filter(clients=("other",)), ""),
+        (ExchangeSelection(), "MOPE"),
+        (ExchangeSelection(apis=("metadata",)), "MO"),
+        (ExchangeSelection(topics=("orders",)), "OP"),
+        (ExchangeSelection(apis=("Produce", "Metadata"), topics=("orders",)), "OP"),
+        (ExchangeSelection(errors=True), "ME"),
+        (ExchangeSelection(clients=("c",)), "MOPE"),
+        (ExchangeSelection(clients=("other",)), ""),
     ],
 )
-def test_filters(select: Filter, expected: str) -> None:
+def test_filters(select: ExchangeSelection, expected: str) -> None:
     message = produce()
     message.acks = 0
     message.topic_data[0].name = "orders"
@@ -160,7 +160,7 @@ def test_filters(select: Filter, expected: str) -> None:
 
 def test_selected_frames_are_passed_on_when_the_response_is_there() -> None:
     recorder = Recorder()
-    selected = Selected(Describer(PACKAGE), Filter(errors=True), recorder)
+    selected = Selected(Describer(PACKAGE), ExchangeSelection(errors=True), recorder)
     selected.opened(0, 1, "a:1", "b:2")
     frames = [*beat(1), *beat(2, error=27), asking("lost")]
     for frame in frames:
@@ -239,11 +239,11 @@ def test_errors_are_red_in_a_terminal() -> None:
 
 def test_only_bad_and_selected_lines() -> None:
     assert lines(beat(), only_bad=True) == []
-    assert lines(beat(), select=Filter(errors=True)) == []
-    assert len(lines(beat(error=27), select=Filter(errors=True))) == 1
+    assert lines(beat(), select=ExchangeSelection(errors=True)) == []
+    assert len(lines(beat(error=27), select=ExchangeSelection(errors=True))) == 1
 
 
 def test_hostile_names_are_escaped() -> None:
-    (line,) = lines([asking("\x1b[2J\u202eevil")], select=Filter(apis=("Metadata",)))
+    (line,) = lines([asking("\x1b[2J\u202eevil")], select=ExchangeSelection(apis=("Metadata",)))
     assert "\x1b" not in line and "\u202e" not in line
     assert r"\x1b[2J\u202eevil" in line

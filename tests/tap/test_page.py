@@ -14,7 +14,7 @@ import pytest
 from kafka_wire import MetadataResponse, SaslAuthenticateRequest, SaslAuthenticateResponse
 
 from krammar.tap.capture import CaptureError, CaptureWriter
-from krammar.tap.exchanges import EVERYTHING, Filter
+from krammar.tap.exchanges import EVERYTHING, ExchangeSelection
 from krammar.tap.export import write_html
 from krammar.tap.frame import Frame
 from krammar.tap.page import block, page_html, parts
@@ -122,7 +122,9 @@ def metadata(*topics: str) -> list[Frame]:
     ]
 
 
-def html(folder: Path, frames: list[Frame], select: Filter = EVERYTHING, **options: Any) -> str:
+def html(
+    folder: Path, frames: list[Frame], select: ExchangeSelection = EVERYTHING, **options: Any
+) -> str:
     writer = CaptureWriter(folder / "a.tap")
     writer.opened(START, 1, "127.0.0.1:5", "broker:9092")
     for frame in sorted(frames, key=lambda frame: frame.time_ns):
@@ -354,5 +356,5 @@ def _contains(path: Path, secret: bytes) -> bool:
 def test_a_folder_is_no_target(tmp_path: Path) -> None:
     html(tmp_path, talk(100))
     with pytest.raises(CaptureError, match="is not a capture"):
-        write_html(kafka_wire, tmp_path / "a.html", tmp_path / "b.html", Filter())
+        write_html(kafka_wire, tmp_path / "a.html", tmp_path / "b.html", ExchangeSelection())
     assert not (tmp_path / "b.html").exists()

@@ -19,8 +19,7 @@ from krammar.proxy import server as proxy
 from krammar.proxy.addresses import Address
 from krammar.proxy.link import Link
 from krammar.tap.capture import Capture, CaptureWriter, Flag
-from krammar.tap.frame import Frame, Status
-from krammar.tap.observer import Observer
+from krammar.tap.frame import Frame, Observer, Status
 from krammar.tap.proxy import Route, Tap, TapError
 from krammar.wire.connection import ResponseReceived
 from tests.ports import free_port

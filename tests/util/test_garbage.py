@@ -7,15 +7,15 @@ import sys
 
 _HEAD = """
 import gc, weakref
-from krammar.util import garbage
+from krammar.util import server_memory
 
 class Cycle:
     def __init__(self):
         self.me = self
 
 now = 1000.0
-garbage.time.monotonic = lambda: now
-garbage.exempt_all()
+server_memory.time.monotonic = lambda: now
+server_memory.exempt_all()
 """
 
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from krammar.util import http_server
-from krammar.util.http_control import MAX_BODY, HttpControl, Reply
-from krammar.util.http_server import MAX_CONNECTIONS
+from krammar.util.http_server import MAX_BODY, MAX_CONNECTIONS, HttpControl, Reply
 from tests.support.waiting import PATIENCE
 from tests.util.test_http_page import Address, ask
 

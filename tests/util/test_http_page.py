@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from krammar.util import http_page, http_server
-from krammar.util.http_page import HttpPage
-from krammar.util.http_server import MAX_CONNECTIONS, MAX_HEAD
+from krammar.util import http_server
+from krammar.util.http_server import MAX_CONNECTIONS, MAX_HEAD, HttpPage
 from tests.support.waiting import PATIENCE
 
 Address = tuple[str, int]
@@ -181,11 +180,11 @@ def test_clients_share_pages() -> None:
             writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
             assert await reader.readexactly(8) == b"HTTP/1.1"
             writers.append(writer)
-        assert len(built) == http_page.MAX_PAGES
+        assert len(built) == http_server.MAX_PAGES
         for writer in writers:
             writer.transport.abort()
         # Nobody reads the old pages any more.
-        while len(built) == http_page.MAX_PAGES:
+        while len(built) == http_server.MAX_PAGES:
             assert (await ask(address, "GET /metrics HTTP/1.0\r\n\r\n")).endswith("x")
         await listener.close()
 

@@ -7,7 +7,7 @@ import logging
 import re
 import sys
 
-from krammar.util.json_logs import JsonFormatter
+from krammar.util.logs import JsonFormatter
 
 
 def test_a_record_is_one_object_on_one_line() -> None:

@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """
 import asyncio
 from pathlib import Path
-from krammar.util.malloc import RetainedMemory
+from krammar.util.server_memory import RetainedMemory
 
 def faults():
     return int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[7])
@@ -43,7 +43,7 @@ asyncio.run(main())
 
 WAITING = """
 import asyncio, selectors, threading
-from krammar.util.malloc import RetainedMemory
+from krammar.util.server_memory import RetainedMemory
 
 timeouts = set()
 

@@ -15,7 +15,7 @@ from krammar.broker.groups.offsets import CommittedOffset, Offsets, offset_recor
 from krammar.broker.groups.records import check_group_record
 from krammar.broker.slices import Steps, finish
 from krammar.logfiles.internal_topics import decode_record
-from krammar.util.few_warnings import FewWarnings
+from krammar.util.logs import FewWarnings
 from krammar.wire.batches import ControlRecordType, Record
 from krammar.wire.batches.header import HEADER_SIZE
 from krammar.wire.errors import WireError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kafka_wire import ErrorCode, SaslAuthenticateResponse, SaslHandshakeResponse
 
-from krammar.auth.exchanges import Exchange, LoginError, OAuthExchange, PlainExchange
+from krammar.auth.exchanges import LoginError, LoginExchange, OAuthExchange, PlainExchange
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 from krammar.auth.oauth import OAuthError
 from krammar.auth.scram import BY_NAME, ScramError
@@ -48,7 +48,7 @@ class Authenticator:
         self._now_ms = now_ms
         self._session = session
         self._settings = credentials.sasl[session.listener.name]
-        self._exchange: Exchange | None = None
+        self._exchange: LoginExchange | None = None
         self._mechanism = ""  # of the current exchange or the last login
         self._logged_in = False
         self._renewed_at: int | None = None
@@ -83,7 +83,7 @@ class Authenticator:
         self._renewed_at = now
         return True
 
-    def _begin(self, mechanism: str) -> Exchange:
+    def _begin(self, mechanism: str) -> LoginExchange:
         if mechanism == PLAIN:
             return PlainExchange(self._settings.plain_users)
         if mechanism == OAUTHBEARER:
@@ -128,7 +128,7 @@ class Authenticator:
         except LoginError:
             return None
 
-    def _step(self, exchange: Exchange, message: bytes) -> tuple[bytes, int]:
+    def _step(self, exchange: LoginExchange, message: bytes) -> tuple[bytes, int]:
         try:
             if self._other_mechanism is not None:
                 raise LoginError(

@@ -23,7 +23,7 @@ from krammar.broker.transactions.state import (
 )
 from krammar.logfiles.internal_topics import decode_record
 from krammar.logfiles.names import MAX_OFFSET, partition_problem, topic_problem
-from krammar.util.few_warnings import FewWarnings
+from krammar.util.logs import FewWarnings
 from krammar.wire.batches import Record
 from krammar.wire.errors import DecodeError, WireError
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from krammar.logfiles.damage import UNFINISHED, DamageError
-from krammar.logfiles.partition import Partition, PartitionFolder
+from krammar.logfiles.partition import PartitionFiles, PartitionFolder
 from krammar.logfiles.segment import Segment
 from krammar.logfiles.transactions import Aborted, Transactions, transactions_of
 from krammar.spark.errors import DataLossError, MissingDataError
@@ -116,7 +116,7 @@ def _plan_partition(
     options: Options, folder: PartitionFolder, starting: Bound, ending: Bound, wanted: Wanted
 ) -> Iterator[Task]:
     try:
-        log = Partition(folder, damaged=_planning_damage(options["failOnDataLoss"]))
+        log = PartitionFiles(folder, damaged=_planning_damage(options["failOnDataLoss"]))
     except FileNotFoundError:
         raise MissingDataError(f"{folder.path} was deleted while the read was planned") from None
     try:
@@ -153,7 +153,7 @@ def _planning_damage(fail: bool) -> Callable[[DamageError], None]:
     return damaged
 
 
-def _resolve(log: Partition, bound: Bound, latest: int, strict: bool) -> int:
+def _resolve(log: PartitionFiles, bound: Bound, latest: int, strict: bool) -> int:
     if isinstance(bound, Earliest):
         return log.earliest
     if isinstance(bound, Latest):
@@ -171,7 +171,7 @@ def _resolve(log: Partition, bound: Bound, latest: int, strict: bool) -> int:
     return offset
 
 
-def _within(log: Partition, first: int, last: int, latest: int, fail: bool) -> tuple[int, int]:
+def _within(log: PartitionFiles, first: int, last: int, latest: int, fail: bool) -> tuple[int, int]:
     """Return the requested range, limited to existing offsets.
 
     Raises:
@@ -183,7 +183,7 @@ def _within(log: Partition, first: int, last: int, latest: int, fail: bool) -> t
 
 
 def _plan_segment(
-    log: Partition,
+    log: PartitionFiles,
     base: int,
     first: int,
     last: int,

@@ -7,7 +7,8 @@ Settings whose names begin with ``krammar.`` belong to krammar's broker alone. T
 ``values``    the accepted values: ``>=MINIMUM``, ``MINIMUM..MAXIMUM``, ``one_of:`` or ``each_of:`` with names, or
               the name of a validator
 ``update``    how a broker's setting can be changed while the broker runs
-``synonyms``  the broker's settings that supply the default of a topic or group; ``*60000`` converts minutes to milliseconds
+``synonyms``  the broker's settings that supply the default of a topic or group; ``*60000`` converts minutes to
+              milliseconds
 ``entity``    what the value of a topic's or a group's setting names, in the words of the definitions: ``topicName`` or
               ``brokerId``; empty if it names nothing
 ``flags``     ``no-effect``: accepted, checked and shown, but ignored; ``internal``: never shown

@@ -36,8 +36,9 @@ class _Checkout(Ours):
     """The broker of a checkout, with the engine if the checkout has it."""
 
     def __init__(self, folder: Path, checkout: Path) -> None:
-        # Memory that the system has never used, or has returned to its host, costs a virtual machine 10 µs a page, which is
-        # five times what the broker needs for its bytes. So a deleted topic frees its memory for the next one.
+        # Memory that the system has never used, or has returned to its host, costs a virtual machine 10 µs a page,
+        # which is five times what the broker needs for its bytes. So a deleted topic frees its memory for the next
+        # one.
         super().__init__(folder, properties={"log.segment.delete.delay.ms": "0"})
         self.checkout = checkout
 

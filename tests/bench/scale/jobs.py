@@ -1,4 +1,4 @@
-"""What is measured, each in a process of its own, so that its memory is its own: ``python -m tests.bench.scale.jobs``."""
+"""What is measured, each in a process of its own because of its memory: ``python -m tests.bench.scale.jobs``."""
 
 from __future__ import annotations
 
