@@ -75,14 +75,13 @@ def find(text: str, way: Way) -> tuple[Span, Span]:
     return key, value
 
 
+# Rules.
+
 TABLE = "fault"
 
 # Forms of the values of some keys.
 _EXAMPLES = {"between": "between = [5, 10]"}
 _MESSAGE = re.compile(r"(?P<message>.*?) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|.*)\)")
-
-
-# Rules.
 
 
 class FaultsFileError(Exception):

@@ -120,6 +120,9 @@ def _is_packable(step: AnyStep) -> bool:
     )
 
 
+# Modules.
+
+
 @dataclass(slots=True)
 class ModuleContext:
     """Lookups for the macros of codecs: the modules of classes, and names of functions.
