@@ -90,8 +90,8 @@ class InvalidRequest:
 
     ``error`` is HeaderError, UnknownApiKeyError, UnsupportedVersionError or DecodeError, as from
     ``parse_request``. ``header`` is None if it is invalid. Key, version and correlation id are those at their
-    places in the header, or None if the frame is too short. ``wants_api_versions`` is true for Kafka's ApiVersions in an unknown
-    version, which ``unsupported_version_response`` answers.
+    places in the header, or None if the frame is too short. ``wants_api_versions`` is true for Kafka's ApiVersions in
+    an unknown version, which ``unsupported_version_response`` answers.
     """
 
     error: DecodeError | UnsupportedVersionError

@@ -1,8 +1,8 @@
 """Which messages of a package are Kafka's. Kafka's special cases apply to those only.
 
-Protocols of users have the same api keys, and may have the same names. So a special case asks here, and needs the api key,
-the name and the fields that it uses. A package that someone else generated from Kafka's definitions, or from a part of them,
-has them too.
+Protocols of users have the same api keys, and may have the same names. So a special case asks here, and needs the api
+key, the name and the fields that it uses. A package that someone else generated from Kafka's definitions, or from a
+part of them, has them too.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def has_tokens(package: Package) -> bool:
 
 @cache
 def has_api_versions(package: Package) -> bool:
-    """Return whether requests with key 18 are Kafka's ApiVersions, which is answered in version 0 if its version is unknown."""
+    """Return whether key 18 is Kafka's ApiVersions, which is answered in version 0 if its version is unknown."""
     if not is_named(package, API_VERSIONS, "ApiVersions"):
         return False
     if package.name == KAFKA:

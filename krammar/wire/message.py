@@ -34,8 +34,8 @@ C = TypeVar("C", bound="Codec")
 class Struct:
     """The base class of generated structs: attributes in slots, equality by value, dictionaries for JSON.
 
-    ``_fields`` are the attributes in the order of the definition. ``_lengths`` are the length fields (``length-field-minus``), each with the counted field and the number that
-    is added to its length in bytes.
+    ``_fields`` are the attributes in the order of the definition. ``_lengths`` are the length fields
+    (``length-field-minus``), each with the counted field and the number that is added to its length in bytes.
     """
 
     __slots__ = ("_unknown_tags",)
@@ -321,7 +321,10 @@ class Codec(Struct):
 
     @classmethod
     def _load_codecs(cls) -> None:
-        """Import the codecs in pure Python. Modules that another version of krammar generated contain them themselves."""
+        """Import the codecs in pure Python.
+
+        Modules that another version of krammar generated contain them themselves.
+        """
         base: Any = next(each for each in cls.__mro__ if "__match_args__" in vars(each))
         if not base._decoders:
             package, _, module = base.__module__.rpartition(".")

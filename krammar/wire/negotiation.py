@@ -1,4 +1,4 @@
-"""Agreement on versions: what a server offers in ApiVersions, and the version that a client chooses (KIP-35, KIP-511)."""
+"""Agreement on versions (KIP-35, KIP-511): what a server offers in ApiVersions, and what a client chooses."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from krammar.wire.message import Request
 from krammar.wire.package import Package, package_of
 from krammar.wire.representation import kinds_of, named
 
-# The error of a response to ApiVersions in an unknown version. Clients send the request before they know the versions of
-# the broker, so it must be answered (KIP-511).
+# The error of a response to ApiVersions in an unknown version. Clients send the request before they know the versions
+# of the broker, so it must be answered (KIP-511).
 UNSUPPORTED_VERSION = 35
 
 Offered = Mapping[int, tuple[int, int]]

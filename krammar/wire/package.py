@@ -105,12 +105,12 @@ class Package:
 
     ``modules`` maps each module to the names that it defines. ``requests`` has for each api key the names of the
     request's and the response's class, first, last and first flexible version, routing, and unusual header versions.
-    ``cluster_actions`` are the keys of requests that only brokers and controllers send. ``endpoints`` has for each request
-    whose response has addresses of brokers the first version with them.
-    ``pushes`` has for each key of a message that the server sends by itself the name of its class, first, last and first
-    flexible version, and header versions. ``response_keys`` are the keys in headers of responses that differ from those
-    of the requests. ``heads`` are the places of key, version and correlation id in the headers of requests and of
-    responses, if they are not those of Kafka.
+    ``cluster_actions`` are the keys of requests that only brokers and controllers send. ``endpoints`` has for each
+    request whose response has addresses of brokers the first version with them. ``pushes`` has for each key of a
+    message that the server sends by itself the name of its class, first, last and first flexible version, and header
+    versions. ``response_keys`` are the keys in headers of responses that differ from those of the requests. ``heads``
+    are the places of key, version and correlation id in the headers of requests and of responses, if they are not
+    those of Kafka.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ class Package:
 
     @cached_property
     def _frames(self) -> Any:
-        """The engine's parser of frames, with the message-versions that were parsed before; of none without the engine."""
+        """The engine's parser of frames, with the message-versions that were parsed before; empty without it."""
         # Imported here, so that a package that is only imported does not load the engine.
         from krammar.wire.engine_loading import ENGINE
 

@@ -18,8 +18,8 @@ from krammar.wire.limits import MAX_ZERO_WIDTH as MAX_ZERO_WIDTH
 
 NULL_UUID = UUID(int=0)
 
-# The minimum number of bytes of a length or count, by its form. "uvarint" is the number plus one, as in Kafka's flexible
-# versions, and "unsigned" the number itself.
+# The minimum number of bytes of a length or count, by its form. "uvarint" is the number plus one, as in Kafka's
+# flexible versions, and "unsigned" the number itself.
 LENGTH_SIZES = {"int16": 2, "int32": 4, "uvarint": 1, "varint": 1, "unsigned": 1}
 
 

@@ -2,20 +2,22 @@
 
 A program is made of the layout of the class on first use. Its vocabulary is that of layouts:
 
-======================================================  ==================================================================
-``"int32"``                                             a scalar: ``bool``, ``int8`` to ``int64``, ``uint8`` to ``uint64``,
-                                                        ``float32``, ``float64``, ``uuid``, ``varint``, ``varlong``,
-                                                        ``uvarint``, ``uvarlong``
+======================================================  ==============================================================
+``"int32"``                                             a scalar: ``bool``, ``int8`` to ``int64``, ``uint8`` to
+                                                        ``uint64``, ``float32``, ``float64``, ``uuid``, ``varint``,
+                                                        ``varlong``, ``uvarint``, ``uvarlong``
 ``("string", prefix, nullable)``, ``("bytes", …)``      a text; prefixes are those of ``krammar.wire.layout.Text``
 ``("array", element, prefix, nullable)``                an array
 ``("struct", program, nullable, null)``                 a struct; ``null`` is the byte before it for null, otherwise 1
-``("versioned", programs, nullable, null)``             a struct that begins with its version, and its programs by version
-``("sized", length, minus)``                            bytes; the number in the slot ``length`` minus ``minus`` is their size
-======================================================  ==================================================================
+``("versioned", programs, nullable, null)``             a struct that begins with its version, and its programs by
+                                                        version
+``("sized", length, minus)``                            bytes; the number in the slot ``length`` minus ``minus`` is
+                                                        their size
+======================================================  ==============================================================
 
-A field is ``(slot, type, default, tag, ignorable, counted, plus, entity)``. The default is a value, ``()`` for a new list, or the
-program of a struct whose fields have their defaults. A length field has the slot of the bytes that it counts, and what is
-added to their size. The entity is empty if the definition names none.
+A field is ``(slot, type, default, tag, ignorable, counted, plus, entity)``. The default is a value, ``()`` for a new
+list, or the program of a struct whose fields have their defaults. A length field has the slot of the bytes that it
+counts, and what is added to their size. The entity is empty if the definition names none.
 """
 
 from __future__ import annotations

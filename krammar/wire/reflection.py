@@ -1,7 +1,7 @@
 """What the definitions say about the fields of generated classes, and walkers to the values of an entity.
 
-An *entity* is the kind of thing that a value names, in the words of Kafka's schemas (``entityType``), such as ``topicName``, or
-in words of the definitions.
+An *entity* is the kind of thing that a value names, in the words of Kafka's schemas (``entityType``), such as
+``topicName``, or in words of the definitions.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _struct(layout: Layout, entities: frozenset[str]) -> Walker | None:
 
 
 def _value(type_: Type, wanted: bool, entities: frozenset[str]) -> _Step | None:
-    """Return a function that visits the values in the value of a field, and returns what replaces that value, or None."""
+    """Return a function that visits the values in a field's value, and returns what replaces that value, or None."""
     if isinstance(type_, Array):
         step = _value(type_.element, wanted, entities)
         return None if step is None else partial(_visit_elements, step)

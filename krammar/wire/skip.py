@@ -1,7 +1,8 @@
 """Walks over the bytes of a message without creating objects: where marked fields are, and how many elements there are.
 
 An array element becomes an object of hundreds of bytes, even if it has few bytes in the frame. So a server that reads
-frames from untrusted clients counts first, up to its limit. A filter that changes names in frames asks for their places.
+frames from untrusted clients counts first, up to its limit. A filter that changes names in frames asks for their
+places.
 
 The engine walks over programs (``krammar/wire/engine/walk.c``). What it declines, the functions here decide by layouts.
 """
@@ -101,10 +102,10 @@ def check_empty(message: Any, version: int, data: bytes, pos: int) -> None:
 def walk_of(message: Any, version: int, marks: tuple[str, ...]) -> Walker:
     """Return a function that finds the marked fields of a message.
 
-    ``walk(data, begin, end)`` returns the position after the message at ``begin``, and the places in the order of the bytes.
-    The message ends at ``end`` at most. It returns None if the bytes are not those of such a message. Texts are not checked
-    to be UTF-8. Null has to be written as encoding writes it, so that the bytes between places are what decoding and
-    encoding would give.
+    ``walk(data, begin, end)`` returns the position after the message at ``begin``, and the places in the order of the
+    bytes. The message ends at ``end`` at most. It returns None if the bytes are not those of such a message. Texts
+    are not checked to be UTF-8. Null has to be written as encoding writes it, so that the bytes between places are
+    what decoding and encoding would give.
 
     Args:
         message: the class.
@@ -134,7 +135,7 @@ def _places_in(step: _Step, data: bytes | bytearray | memoryview, begin: int, en
 
 
 class _Walk:
-    """The state of a walk: the data, how many elements are left, those without bytes, and the places, if they are wanted."""
+    """The state of a walk: the data, how many elements are left, those without bytes, and the places if wanted."""
 
     __slots__ = ("data", "empty", "left", "lengths", "places", "size")
 

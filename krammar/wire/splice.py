@@ -79,8 +79,8 @@ def change_of(
 ) -> Callable[[bytes | bytearray, int, int, bytes], Changed]:
     """Return a function that walks over a frame and writes it with a prefix added to names, or removed.
 
-    ``change(data, begin, end, prefix)`` returns the places in the body but those of names and of null, and the pieces of the
-    frame. It returns None if the bytes are not those of such a frame.
+    ``change(data, begin, end, prefix)`` returns the places in the body but those of names and of null, and the pieces
+    of the frame. It returns None if the bytes are not those of such a frame.
 
     Args:
         header, body: the classes and versions of header and message.

@@ -16,13 +16,12 @@ from krammar.wire.batches import (
     ControlRecord,
     Record,
     TimestampType,
-    arrow_pieces,
+    arrow,
     encode_batch,
     encode_control_batch,
     read_batches,
 )
-from krammar.wire.batches.arrow import SCHEMA, iter_arrow, to_arrow
-from krammar.wire.batches.arrow_pieces import FEW
+from krammar.wire.batches.arrow import FEW, SCHEMA, iter_arrow, to_arrow
 from krammar.wire.errors import CorruptRecordError, DecodeError
 
 
@@ -51,7 +50,7 @@ def rows_of(table: pa.RecordBatch) -> list[Row]:
 def test_one_batch(rows: list[Row], codec: int, few: int, plain: bool) -> None:
     if plain:
         rows = [(*row[:4], []) for row in rows]
-    with patch.object(arrow_pieces, "FEW", few):
+    with patch.object(arrow, "FEW", few):
         assert rows_of(to_arrow(peer_write("aiokafka", rows, codec))) == rows
 
 
@@ -83,7 +82,7 @@ def test_broken_records_are_the_same_error(at: int, byte: int, rows: int) -> Non
     data[61 + at % (len(data) - 61)] = byte
     found = []
     for few in (1, 10_000):
-        with patch.object(arrow_pieces, "FEW", few):
+        with patch.object(arrow, "FEW", few):
             try:
                 pieces = list(iter_arrow(data, rows=rows, validate_crc=False))
                 found.append([row for piece in pieces for row in rows_of(piece)])

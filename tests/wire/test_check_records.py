@@ -9,10 +9,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from krammar.wire.batches.encode import encode_records
 from krammar.wire.batches.records.check import check_records
 from krammar.wire.batches.records.model import Columns, Record
 from krammar.wire.batches.records.read import decode_records
-from krammar.wire.batches.records.write import encode_records
 from krammar.wire.errors import DecodeError
 
 SIZES = st.one_of(st.binary(max_size=20), st.integers(0, 20_000).map(bytes))

@@ -18,12 +18,13 @@ from kafka import codec as kafka_codec
 
 from krammar.wire.batches.compression import (
     Compression,
+    _xxh32,
     compress,
     compress_in_pieces,
     decompress,
+    lz4_bound,
+    zstd_bound,
 )
-from krammar.wire.batches.lz4_frames import _xxh32, lz4_bound
-from krammar.wire.batches.zstd_frames import zstd_bound
 from krammar.wire.errors import DecodeError, EncodeError
 
 CODECS = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]

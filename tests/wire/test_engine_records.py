@@ -18,10 +18,10 @@ import pytest
 from krammar.wire import engine_loading
 from krammar.wire.batches import Bounds, Compression, TimestampType, encode_batch, read_batches
 from krammar.wire.batches.arrow import iter_arrow, to_arrow
+from krammar.wire.batches.encode import encode_records
 from krammar.wire.batches.records.check import check_records
 from krammar.wire.batches.records.model import Record
 from krammar.wire.batches.records.read import read_records
-from krammar.wire.batches.records.write import encode_records
 from krammar.wire.errors import BatchLimitError, EncodeError, WireError
 from krammar.wire.primitives import FAILURES
 from tests.attack.batches import empty_records, raw_batch, with_headers

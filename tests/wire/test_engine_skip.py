@@ -1,4 +1,4 @@
-"""Walks over bytes: the engine and pure Python find the same places and numbers of elements, and those that decoding finds."""
+"""Walks over bytes: the engine, pure Python and decoding find the same places and numbers of elements."""
 
 from __future__ import annotations
 

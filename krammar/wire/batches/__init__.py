@@ -14,7 +14,8 @@ krammar reads and writes batches of format v2 (KIP-98), and reads message sets v
 its records, which are compressed together. They are decompressed and decoded when a caller iterates over them.
 
 ``header`` knows the offsets and sizes in headers, ``crc`` computes checksums, and ``records`` reads and writes the
-content of batches. ``bounds`` limits the size of batches that are decoded. ``arrow`` reads records into Arrow columns; it is not imported here, because it needs pyarrow.
+content of batches. ``bounds`` limits the size of batches that are decoded. ``arrow`` reads records into Arrow
+columns; it is not imported here, because it needs pyarrow.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 gzip uses the standard library, the others ``cramjam``, which is imported when a codec is first used (11 ms).
 cramjam has no limit, but never writes past the end of a given buffer. So the headers in lz4 and zstd frames are
-read first to bound the uncompressed size (``lz4_frames``, ``zstd_frames``). snappy data begins with the size.
+read first to bound the uncompressed size. snappy data begins with the size.
 """
 
 from __future__ import annotations
@@ -22,6 +22,159 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Data: TypeAlias = bytes | bytearray | memoryview
+
+# Frames of lz4: how large their content can be, and checksums of old versions of Kafka.
+#
+# The format (LZ4 Frame Format 1.6): magic, flags, block size, optional content size and dictionary, and header
+# checksum; then blocks after their little-endian sizes, whose highest bit marks an uncompressed block; then an empty
+# block and the checksum of the content.
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_HAS_DICTIONARY = 1
+_HAS_CONTENT_CHECKSUM = 4
+_HAS_CONTENT_SIZE = 8
+_HAS_BLOCK_CHECKSUM = 16
+_STORED = 0x80000000
+_BLOCK_SIZES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+_UINT32 = Struct("<I")
+
+
+def _header_end(view: memoryview, pos: int) -> int:
+    """The end of the header of the frame at ``pos``, after its checksum byte."""
+    if view[pos : pos + 4] != _LZ4_MAGIC:
+        raise DecodeError("lz4: not a frame")
+    flags = view[pos + 4]
+    size = 7
+    if flags & _HAS_CONTENT_SIZE:
+        size += 8
+    if flags & _HAS_DICTIONARY:
+        size += 4
+    if pos + size > len(view):
+        raise DecodeError("lz4: truncated")
+    return pos + size
+
+
+def lz4_bound(view: memoryview) -> int:
+    """Return the maximum size of the uncompressed content, in bytes. Raises DecodeError."""
+    most = 0
+    pos = 0
+    size = len(view)
+    while pos < size:
+        flags = view[pos + 4]
+        largest = _BLOCK_SIZES.get(view[pos + 5] >> 4 & 7, 0)
+        block_trailer = 4 if flags & _HAS_BLOCK_CHECKSUM else 0
+        pos = _header_end(view, pos)
+        while True:
+            (length,) = _UINT32.unpack_from(view, pos)
+            pos += 4
+            if length == 0:
+                break
+            stored = length & _STORED
+            length &= ~_STORED
+            # A byte of a block adds at most 255 bytes to the uncompressed size.
+            most += length if stored else min(largest, 255 * length)
+            pos += length + block_trailer
+            if pos > size:
+                raise DecodeError("lz4: truncated")
+        if flags & _HAS_CONTENT_CHECKSUM:
+            pos += 4
+    return most
+
+
+def mend_lz4(data: bytes | bytearray | memoryview) -> bytes:
+    """Correct the checksum in the header of a frame. Old versions of Kafka included the magic (KIP-57)."""
+    view = memoryview(data)
+    if len(view) < 7:
+        raise DecodeError("lz4: truncated")
+    end = _header_end(view, 0)
+    checksum = _xxh32(bytes(view[4 : end - 1])) >> 8 & 255
+    return b"".join((view[: end - 1], bytes((checksum,)), view[end:]))
+
+
+def _xxh32(data: bytes) -> int:
+    """xxHash with 32 bits and seed 0, for fewer than 16 bytes, which need no stripes."""
+    value = 0x165667B1 + len(data)
+    words = len(data) & ~3
+    for pos in range(0, words, 4):
+        value += int.from_bytes(data[pos : pos + 4], "little") * 0xC2B2AE3D
+        value = _rotate(value, 17) * 0x27D4EB2F
+    for byte in data[words:]:
+        value += byte * 0x165667B1
+        value = _rotate(value, 11) * 0x9E3779B1
+    value &= 0xFFFFFFFF
+    value = (value ^ value >> 15) * 0x85EBCA77 & 0xFFFFFFFF
+    value = (value ^ value >> 13) * 0xC2B2AE3D & 0xFFFFFFFF
+    return value ^ value >> 16
+
+
+def _rotate(value: int, bits: int) -> int:
+    value &= 0xFFFFFFFF
+    return value << bits | value >> 32 - bits
+
+
+# Frames of zstd: how large their content can be.
+#
+# The format (RFC 8878, section 3.1): magic, a descriptor byte with the size of the remaining header, then blocks
+# after three little-endian bytes (last?, type, size), then a checksum.
+
+_ZSTD_MAGIC = 0xFD2FB528
+_SKIPPABLE_MAGIC = 0x184D2A50
+_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
+_DICTIONARY_BYTES = (0, 1, 2, 4)
+_LARGEST_BLOCK = 128 * 1024
+
+
+def zstd_bound(view: memoryview) -> int:
+    """Return the maximum size of the uncompressed content, in bytes. Raises DecodeError."""
+    most = 0
+    pos = 0
+    size = len(view)
+    while pos < size:
+        (magic,) = _UINT32.unpack_from(view, pos)
+        pos += 4
+        if magic & ~15 == _SKIPPABLE_MAGIC:
+            (length,) = _UINT32.unpack_from(view, pos)
+            pos += 4 + length
+            continue
+        if magic != _ZSTD_MAGIC:
+            raise DecodeError("zstd: not a frame")
+        descriptor = view[pos]
+        single_segment = descriptor >> 5 & 1
+        sized = _CONTENT_SIZE_BYTES[descriptor >> 6] or single_segment
+        pos += 1
+        pos += 1 - single_segment  # the size of the window
+        pos += _DICTIONARY_BYTES[descriptor & 3]
+        content_size = int.from_bytes(view[pos : pos + sized], "little") + 256 * (sized == 2)
+        pos += sized
+        expanded = 0
+        last = 0
+        while not last:
+            if pos + 3 > size:
+                raise DecodeError("zstd: truncated")
+            header = view[pos] | view[pos + 1] << 8 | view[pos + 2] << 16
+            pos += 3
+            last = header & 1
+            kind = header >> 1 & 3
+            length = header >> 3
+            if kind == 0:  # uncompressed
+                expanded += length
+                pos += length
+            elif kind == 1:  # one byte, `length` times
+                expanded += length
+                pos += 1
+            else:
+                expanded += _LARGEST_BLOCK
+                pos += length
+        # Blocks can be much smaller than the limit. If the frame contains its size, that is the limit.
+        most += min(expanded, content_size) if sized else expanded
+        if descriptor & 4:
+            pos += 4
+    if pos > size:
+        raise DecodeError("zstd: truncated")
+    return most
+
+
+# The codecs.
 
 
 class Compression(IntEnum):
@@ -108,7 +261,6 @@ def decompress(
     if decompressor is None:
         raise DecodeError(f"unknown compression {codec}")
     if broken_lz4_checksum and codec == Compression.LZ4:
-        from krammar.wire.batches.lz4_frames import mend_lz4
 
         data = mend_lz4(data)
     if bounds is None:
@@ -270,8 +422,6 @@ def _lz4(data: Data, level: int) -> bytes:
 def _unlz4(data: Data, max_uncompressed: int) -> bytes:
     from cramjam import lz4
 
-    from krammar.wire.batches.lz4_frames import lz4_bound
-
     return _fill(lz4.decompress_into, data, lz4_bound(memoryview(data)), max_uncompressed)
 
 
@@ -283,8 +433,6 @@ def _zstd(data: Data, level: int) -> bytes:
 
 def _unzstd(data: Data, max_uncompressed: int) -> bytes:
     from cramjam import zstd
-
-    from krammar.wire.batches.zstd_frames import zstd_bound
 
     return _fill(zstd.decompress_into, data, zstd_bound(memoryview(data)), max_uncompressed)
 

@@ -19,7 +19,7 @@ EXPLAINED = 20_000
 
 def explain_read(buf: bytes, pos: int, count: int, first: int, origin: int | None) -> DecodeError:
     """Return the error in ``count`` records at ``pos``. ``first`` is the number of the first record."""
-    walk = _Walk(buf, pos, origin)
+    walk = _RecordWalk(buf, pos, origin)
     try:
         for index in range(first, first + count):
             walk.record(index, decode_names=True)
@@ -33,7 +33,7 @@ def explain_check(buf: bytes, pos: int, count: int, origin: int | None) -> Decod
 
     The error has no position if it is after the first ``EXPLAINED`` records and headers.
     """
-    walk = _Walk(buf, pos, origin, EXPLAINED)
+    walk = _RecordWalk(buf, pos, origin, EXPLAINED)
     try:
         for index in range(count):
             at = walk.pos
@@ -56,7 +56,7 @@ class _TooFarError(Exception):
     """The search for an error ends without a result."""
 
 
-class _Walk:
+class _RecordWalk:
     """Reads records field by field. ``path`` is the current field, for errors."""
 
     def __init__(self, buf: bytes, pos: int, origin: int | None, most: int | None = None) -> None:
