@@ -18,19 +18,11 @@ from krammar.broker.connections import OpenConnection
 from krammar.broker.errors import CloseConnection
 from krammar.broker.session import ANONYMOUS
 from krammar.proxy.chain import Chain
-from krammar.proxy.delivery import reset, take
-from krammar.proxy.filter_requests import CLIENT_ID, pass_on
+from krammar.proxy.delivery import reset, steps_for, take
+from krammar.proxy.errors import FilterError, cancelled, why_closed
+from krammar.proxy.exchange import CLIENT_ID, pass_on, run_at_once, run_request, run_response
 from krammar.proxy.interface import Close, Connection, Exchange, Silence
-from krammar.proxy.running import (
-    FilterError,
-    Settled,
-    cancelled,
-    run_request,
-    run_response,
-    steps_for,
-    why_closed,
-)
-from krammar.proxy.work import Work
+from krammar.proxy.route import Route
 from krammar.util.sockets import address_text
 from krammar.wire.framing import PREFIX
 
@@ -48,6 +40,9 @@ log = logging.getLogger("krammar.broker")
 USER = "User:"
 # The correlation id of requests of filters.
 _OWN = -1
+
+# What follows the coroutine of a message, outside of its task.
+Next = Callable[[], object]
 
 
 class Served(OpenConnection, Protocol):
@@ -83,7 +78,7 @@ class Filtered:
         places = [address_text(each or ("unknown", 0)) for each in (peer, here)]
         self._connection = Connection(served.number, *places)
         self._connection.node = served.config.node_id
-        self._current: tuple[Work, Exchange] | None = None  # of the request that is handled
+        self._current: tuple[Route, Exchange] | None = None  # of the request that is handled
         self._waits = False  # for an async method
         self._silent = False  # no more requests are handled or answered
 
@@ -108,8 +103,8 @@ class Filtered:
             self._served.wire.skip_response(event)
             return
         self._current = None  # the request before may have had no response
-        work = chain.works.get(event.api_key << 16 | event.version)
-        if work is None or not (work.requests or work.responses):
+        route = chain.routes.get(event.api_key << 16 | event.version)
+        if route is None or not (route.requests or route.responses):
             self._served.handle(event, event.request)
             return
         exchange = Exchange(
@@ -124,65 +119,64 @@ class Filtered:
         principal = self._served.session.principal
         if principal != ANONYMOUS:
             self._connection.principal = principal.removeprefix(USER)
-        self._current = work, exchange
-        if not work.requests:
+        self._current = route, exchange
+        if not route.requests:
             self._served.handle(event, event.request)
             return
+        self._run(event, self._request(event, route, exchange))
+
+    async def _request(self, event: RequestReceived, route: Route, exchange: Exchange) -> Next:
+        """Run the filters over a request. Returns what lets the handler answer, or answers."""
+        chain, served = self._chain, self._served
         frame = len(event.frame).to_bytes(PREFIX, "big") + event.frame
-        try:
-            read = chain.frames.read_request(work, frame)
-            settled = run_request(work, read.message, exchange)
-        except Exception as error:
-            self._fail(error)
-            return
-
-        def go_on(settled: Settled) -> None:
-            if settled.answer is None:
-                changed = chain.frames.settled(work, frame, read, settled.request)
-                request = event.request
-                if changed is not frame:
-                    request = chain.frames.read_request(work, changed).message
-                self._served.handle(event, request)
-            elif isinstance(settled.answer, Silence):
-                self._silent = True
-                self._served.wire.skip_response(event)
-            elif work.silent or getattr(event.request, "acks", None) == 0:  # Kafka's and Wafka's
-                self._current = None
-                self._served.answer(event, None)
-            else:
-                methods = chain.before(work, settled.answered_by)
-                answer = run_response(methods, settled.answer, exchange)
-                self._then(event, answer, partial(self._answer, event, work, exchange))
-
-        self._then(event, settled, go_on)
+        read = chain.frames.read_request(route, frame)
+        settled = await run_request(route, read.message, exchange, _to_task)
+        if settled.answer is None:
+            changed = chain.frames.settled(route, frame, read, settled.request)
+            request = event.request
+            if changed is not frame:
+                request = chain.frames.read_request(route, changed).message
+            return partial(served.handle, event, request)
+        if isinstance(settled.answer, Silence):
+            self._silent = True
+            return partial(served.wire.skip_response, event)
+        if route.silent or getattr(event.request, "acks", None) == 0:  # Kafka's and Wafka's
+            self._current = None
+            return partial(served.answer, event, None)
+        methods = chain.before(route, settled.answered_by)
+        answer = await run_response(methods, settled.answer, exchange, _to_task)
+        frame = chain.frames.answer(route, event.correlation_id, answer)
+        self._current = None
+        served.wire.skip_response(event)
+        return partial(self._send, event, exchange, frame)
 
     def response(self, event: RequestReceived, frame: bytes) -> None:
         """Let the filters change a response of the handler, and send it."""
         if self._current is None or not self._current[0].responses:
             self._served.send(event, frame)
             return
-        chain = self._chain
-        work, exchange = self._current
+        route, exchange = self._current
         self._current = None
-        try:
-            read = chain.frames.read_response(work, frame)
-            message = run_response(work.responses, read.message, exchange)
-        except Exception as error:
-            self._fail(error)
-            return
-        self._then(
-            event,
-            message,
-            lambda changed: self._send(
-                event, exchange, chain.frames.settled(work, frame, read, changed)
-            ),
-        )
+        self._run(event, self._response(event, route, exchange, frame))
+
+    async def _response(
+        self, event: RequestReceived, route: Route, exchange: Exchange, frame: bytes
+    ) -> Next:
+        """Run the filters over a response. Returns what sends it."""
+        chain = self._chain
+        read = chain.frames.read_response(route, frame)
+        message = await run_response(route.responses, read.message, exchange, _to_task)
+        frame = chain.frames.settled(route, frame, read, message)
+        return partial(self._send, event, exchange, frame)
 
     def failed(self, error: BaseException) -> bool:
         """Handle an error that was raised while the connection waited. Returns False if it is not a filter's."""
         if isinstance(error, asyncio.CancelledError):
             error = cancelled()
-        if not isinstance(error, (Close, FilterError)):
+        waited, self._waits = self._waits, False
+        if not isinstance(error, Exception) or not (
+            waited or isinstance(error, (Close, FilterError))
+        ):
             return False
         self._fail(error)
         return True
@@ -200,27 +194,25 @@ class Filtered:
         log.log(level, "%s: %s", self._served.session.connection_id, text, exc_info=bug)
         log.debug("where it was raised:", exc_info=error.__cause__ or error)
 
-    def _then(self, event: RequestReceived, result: Any, then: Callable[[Any], object]) -> None:
-        """Call a function with a result, or with what is awaited first."""
-
-        def go_on(result: Any) -> None:
-            self._waits = False
-            try:
-                then(result)
-            except Exception as error:
-                self._fail(error)
-
-        if isinstance(result, Awaitable):
+    def _run(self, event: RequestReceived, message: Coroutine[Any, Any, Next]) -> None:
+        """Run the coroutine of a message, in a task if something is awaited, and what it returns."""
+        try:
+            rest, then = run_at_once(message)
+            if then is not None:
+                then()
+        except Exception as error:
+            self._fail(error)
+            return
+        if rest is not None:
             self._waits = True
-            self._served.wait_for(event, result, go_on)
-        else:
-            go_on(result)
+            self._served.wait_for(event, rest, self._finish)
 
-    def _answer(self, event: RequestReceived, work: Work, exchange: Exchange, answer: Any) -> None:
-        frame = self._chain.frames.answer(work, event.correlation_id, answer)
-        self._current = None
-        self._served.wire.skip_response(event)
-        self._send(event, exchange, frame)
+    def _finish(self, then: Next) -> None:
+        self._waits = False
+        try:
+            then()
+        except Exception as error:
+            self._fail(error)
 
     def _send(self, event: RequestReceived, exchange: Exchange, frame: bytes) -> None:
         if exchange.delivery is None:
@@ -262,3 +254,8 @@ class Filtered:
         except CloseConnection as error:
             raise ConnectionError(str(error)) from error
         return type(response).decode(response.encode(version), version)
+
+
+async def _to_task() -> None:
+    """Continue in a task before a method of a filter is awaited."""
+    await asyncio.sleep(0)

@@ -197,7 +197,7 @@ def tap(
     from krammar.cli.faults import read_faults, report
     from krammar.tap.capture import CaptureError
     from krammar.tap.exchanges import ExchangeSelection
-    from krammar.tap.proxy import Route, TapError
+    from krammar.tap.proxy import Forward, TapError
     from krammar.tap.run import Output, Ui, run_live, run_replay
 
     is_live = any(
@@ -263,13 +263,13 @@ def tap(
                     "give one --broker-ports for each --upstream, in the same order"
                 )
             ports = broker_ports or (None,) * len(upstream)
-            routes = [
-                Route(_address("--listen", place), _address("--upstream", broker), each)
+            forwards = [
+                Forward(_address("--listen", place), _address("--upstream", broker), each)
                 for place, broker, each in zip(places, upstream, ports, strict=True)
             ]
             counted = run_live(
                 protocol,
-                routes,
+                forwards,
                 output,
                 save=save,
                 advertise=advertise,

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from krammar.proxy.addresses import Address, describe
-from krammar.proxy.work import Refused
+from krammar.proxy.errors import Refused
 from krammar.wire.errors import WireError
 from krammar.wire.negotiation import offered_versions
 

@@ -1,4 +1,4 @@
-"""The chain of filters: what is done for which frames. It does no I/O."""
+"""The chain of filters, and the table of routes that it makes: what is done for which frames. It does no I/O."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
+from krammar.proxy.errors import hook_error, name_of
 from krammar.proxy.frames import Frames
 from krammar.proxy.interface import Connection, Filter, Method, Named, Patch, Relay, Watch
 from krammar.proxy.rewrite import check_marks, ends_with_endpoints, may_change
-from krammar.proxy.running import hook_error, name_of
-from krammar.proxy.work import Work
+from krammar.proxy.route import Route
 from krammar.wire.kafka import (
     API_VERSIONS,
+    METADATA,
     PRODUCE,
     SASL_HANDSHAKE,
     has_acks,
@@ -29,7 +30,7 @@ class Chain:
     answer of a filter passes the filters before it. A request of a filter passes the filters after it, and so does its
     response; no filter sees its own, so they cannot ask each other for ever.
 
-    ``works``   what is done for requests, by api key and version as one number of 32 bits
+    ``routes``  by api key and version as one number of 32 bits; None if frames pass as they arrive
     ``frames``  decodes and encodes frames
 
     Args:
@@ -61,9 +62,9 @@ class Chain:
         self.pass_unreadable = pass_unreadable
         self.frames = Frames(self.package)
         self._methods: dict[int, list[tuple[int, Named, Method]]] = {}
-        # For requests of filters: by the position of the filter, and the api as in ``works``.
-        self._after: dict[tuple[int, int], Work] = {}
-        self.works: dict[int, Work | None] = {}
+        # For requests of filters: by the position of the filter, and the api as in ``routes``.
+        self._after: dict[tuple[int, int], Route] = {}
+        self.routes: dict[int, Route | None] = {}
         for each in filters:
             self._add(each, len(self.filters))
         self.refresh()
@@ -108,12 +109,12 @@ class Chain:
             self._check_unread(methods)
         # What is done, by api key and version as one number of 32 bits, for all requests of the protocol.
         # Connections have the dictionary, so it stays the same. ApiVersions depends on all that filters name, and
-        # responses that were rewritten for other work are not used again.
-        self.works.update(
+        # responses that were rewritten for other routes are not used again.
+        self.routes.update(
             {
-                key << 16 | version: self._work(key, version)
+                key << 16 | version: self._route(key, version)
                 for key, (low, high) in self.package.versions().items()
-                if not self.works or key == API_VERSIONS or before.get(key) != methods.get(key)
+                if not self.routes or key == API_VERSIONS or before.get(key) != methods.get(key)
                 for version in range(low, high + 1)
             }
         )
@@ -128,22 +129,22 @@ class Chain:
         if self.refuse_unknown:
             raise ValueError(f"refuse_unknown would refuse nothing: {reason}")
 
-    def unknown(self, api: int) -> Work | None:
-        """Return the work for a request that the protocol does not define."""
+    def unknown(self, api: int) -> Route | None:
+        """Return the route of a request that the protocol does not define."""
         key, version = api >> 16, api & 0xFFFF
         if key == API_VERSIONS and has_api_versions(self.package):
-            return self._work(key, version)  # the broker answers with its versions (KIP-511)
+            return self._route(key, version)  # the broker answers with its versions (KIP-511)
         known = self.package.versions().get(key)
         if not self.refuse_unknown and (
             self.pass_unreadable or known is None or not self.limits(key)
         ):
-            return Work(key, version, counts=True) if self.counts else None
+            return Route(key, version, counts=True) if self.counts else None
         if known is None:
             refusal = f"api key {key} v{version} is unknown"
         else:
             name = self.package.requests[key].name
             refusal = f"{name} v{version} cannot be read: v{known[0]} to v{known[1]} are known"
-        return Work(key, version, refusal=refusal, counts=self.counts)
+        return Route(key, version, refusal=refusal, counts=self.counts)
 
     def limits(self, api_key: int) -> bool:
         """Whether ApiVersions offers only versions of this API that can be read."""
@@ -154,16 +155,16 @@ class Chain:
             or may_change(self.package, api_key)
         )
 
-    def after(self, method: Method | None, key: int, version: int) -> Work:
+    def after(self, method: Method | None, key: int, version: int) -> Route:
         """Return what is done for requests that the filter of a method sends: the methods of the filters after it."""
         filter_ = getattr(method, "__self__", None)
         position = self.filters.index(filter_) + 1 if filter_ in self.filters else 0
         place = position, key << 16 | version
-        work = self._after.get(place)
-        if work is None:
+        route = self._after.get(place)
+        if route is None:
             requests, responses = self._named(key, version, position)
-            work = self._after[place] = Work(key, version, requests, responses)
-        return work
+            route = self._after[place] = Route(key, version, requests, responses)
+        return route
 
     def _named(
         self, key: int, version: int, first: int = 0
@@ -182,7 +183,7 @@ class Chain:
         responses = tuple(method for named, method in methods if not named.is_request)[::-1]
         return requests, responses
 
-    def _work(self, key: int, version: int) -> Work | None:
+    def _route(self, key: int, version: int) -> Route | None:
         requests, responses = self._named(key, version)
         known = self.package.requests.get(key)
         patches: tuple[Patch | None, Patch | None] = None, None
@@ -192,7 +193,7 @@ class Chain:
                 _patch(responses, self.package.response_class, key, version),
             )
         rewrite = may_change(self.package, key, version)
-        work = Work(
+        route = Route(
             key,
             version,
             requests,
@@ -208,7 +209,7 @@ class Chain:
                 method.__self__.in_place for method in (*requests, *responses)  # type: ignore[attr-defined]
             ),
         )
-        return work if work.is_needed else None
+        return route if route.is_needed else None
 
     # -- connections
 
@@ -244,13 +245,13 @@ class Chain:
                 errors.append(hook_error(each, "closed", error))
         return errors
 
-    def before(self, work: Work, answered_by: int) -> tuple[Method, ...]:
+    def before(self, route: Route, answered_by: int) -> tuple[Method, ...]:
         """Return the methods that an answer passes: the ones of filters before the filter that answered."""
-        answering = work.requests[answered_by].__self__  # type: ignore[attr-defined]
+        answering = route.requests[answered_by].__self__  # type: ignore[attr-defined]
         position = self.filters.index(answering)
         return tuple(
             each
-            for each in work.responses
+            for each in route.responses
             if self.filters.index(each.__self__) < position  # type: ignore[attr-defined]
         )
 
@@ -265,3 +266,79 @@ def _patch(
         return None
     each: Filter = methods[0].__self__  # type: ignore[attr-defined]
     return each.patch(message, version)
+
+
+# The requests of logins, and ApiVersions.
+_LOGIN = frozenset({17, API_VERSIONS, 36})
+
+
+class RestrictedRoutes:
+    """The routes of a connection on which all but a few requests are refused.
+
+    It asks the chain each time, because filters can name other messages while the proxy runs.
+
+    Args:
+        served: the api keys that are served.
+        reason: why others are refused, to follow their name.
+    """
+
+    def __init__(self, chain: Chain, served: frozenset[int], reason: str) -> None:
+        self._chain = chain
+        self._served = served
+        self._reason = reason
+
+    def get(self, api: int, default: Route, /) -> Route | None:
+        """Return the route of an api key and a version, given as one number of 32 bits."""
+        route = self._chain.routes.get(api, default)
+        key = api >> 16
+        if route is default or key in self._served:
+            return route
+        return self._refused(api, self._chain.package.requests[key].name)
+
+    def unknown(self, api: int) -> Route | None:
+        """Return the route of a request that the protocol does not define."""
+        route = self._chain.unknown(api)
+        if api >> 16 == API_VERSIONS or (route is not None and route.refusal):
+            return route
+        return self._refused(api, f"api key {api >> 16} v{api & 0xFFFF}")
+
+    def _refused(self, api: int, name: str) -> Route:
+        return Route(api >> 16, api & 0xFFFF, refusal=f"{name} {self._reason}")
+
+
+def before_login(chain: Chain) -> RestrictedRoutes:
+    """Return the routes before the login of a client at the proxy."""
+    return RestrictedRoutes(chain, _LOGIN, "before the login of the client")
+
+
+def before_metadata(chain: Chain) -> RestrictedRoutes:
+    """Return the routes on the fixed port of a broker whose address is not known.
+
+    The connection leads to any broker of the cluster. The client gets metadata there, and so the proxy knows the address.
+    """
+    return RestrictedRoutes(
+        chain,
+        _LOGIN | {METADATA},
+        "on the port of a node whose address no response has named yet (the client connects again)",
+    )
+
+
+class RouteTable:
+    """The routes of one connection, which change after the login of its client.
+
+    ``chain``      the filters
+    ``routes``     by api key and version as one number of 32 bits
+    ``max_frame``  the largest frame that is read, in bytes
+    ``locked``     whether the client must log in first
+    """
+
+    def __init__(self, chain: Chain, max_frame: int) -> None:
+        self.chain = chain
+        self.max_frame = max_frame
+        self.locked = False
+        self.routes: dict[int, Route | None] | RestrictedRoutes = chain.routes
+
+    def unknown(self, api: int) -> Route | None:
+        """Return the route of a request that ``routes`` does not have."""
+        routes = self.routes
+        return (routes if isinstance(routes, RestrictedRoutes) else self.chain).unknown(api)

@@ -6,10 +6,23 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from krammar.proxy.errors import filter_error, name_of
+from krammar.proxy.interface import Close
 
 if TYPE_CHECKING:
     from krammar.faults.steps import StepTo
+
+
+def steps_for(delivery: Callable[[bytes], list[Any]], frame: bytes) -> list[Any]:
+    """Return the steps in which a filter delivers the frame of a response. Raises Close or FilterError."""
+    try:
+        return delivery(frame)
+    except Close:
+        raise
+    except BaseException as error:
+        raise filter_error(name_of(delivery), error) from error
 
 
 async def take(steps: Iterable[StepTo], transport: asyncio.Transport) -> None:

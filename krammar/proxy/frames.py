@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from krammar.proxy.work import Work
+from krammar.proxy.route import Route
 from krammar.wire.framing import PREFIX, body_frame, message_frame
 from krammar.wire.kafka import API_VERSIONS, PRODUCE, has_acks, has_api_versions
 from krammar.wire.negotiation import UNSUPPORTED_VERSION
@@ -52,38 +52,38 @@ class Frames:
         ):
             raise ValueError(f"{cls.__name__} gets no response (send a request that gets one)")
 
-    def read_request(self, work: Work, frame: bytes) -> Read:
+    def read_request(self, route: Route, frame: bytes) -> Read:
         """Decode a request. Raises DecodeError; TooManyElements before that takes long."""
-        headers = self.package.header_versions(work.api_key, work.version)
+        headers = self.package.header_versions(route.api_key, route.version)
         header, begin = self.package.get("RequestHeader").decode_from(
             frame, PREFIX, headers.request
         )
-        cls = self.package.request_class(work.api_key)
+        cls = self.package.request_class(route.api_key)
         if len(frame) > MAX_ELEMENTS:  # each has a byte at least
-            check_elements(cls, work.version, frame, begin, MAX_ELEMENTS)
-        message, end = cls.decode_from(frame, begin, work.version)
-        return Read(header, message, work.version, begin, end)
+            check_elements(cls, route.version, frame, begin, MAX_ELEMENTS)
+        message, end = cls.decode_from(frame, begin, route.version)
+        return Read(header, message, route.version, begin, end)
 
-    def read_response(self, work: Work, frame: bytes) -> Read:
+    def read_response(self, route: Route, frame: bytes) -> Read:
         """Decode a response. Raises DecodeError."""
-        version = work.version
+        version = route.version
         if (
-            work.api_key == API_VERSIONS
+            route.api_key == API_VERSIONS
             and has_api_versions(self.package)
             and int.from_bytes(frame[8:10], "big", signed=True) == UNSUPPORTED_VERSION
         ):
             version = 0  # KIP-511
-        headers = self.package.header_versions(work.api_key, version)
+        headers = self.package.header_versions(route.api_key, version)
         header, begin = self.package.get("ResponseHeader").decode_from(
             frame, PREFIX, headers.response
         )
-        cls = self.package.response_class(work.api_key)
+        cls = self.package.response_class(route.api_key)
         message, end = cls.decode_from(frame, begin, version)
         return Read(header, message, version, begin, end)
 
-    def settled(self, work: Work, frame: bytes, read: Read, message: Any) -> bytes:
+    def settled(self, route: Route, frame: bytes, read: Read, message: Any) -> bytes:
         """Return the frame of a message after the methods of filters. Raises EncodeError."""
-        if message is read.message and not work.in_place:
+        if message is read.message and not route.in_place:
             return frame
         return self.changed(frame, read, message)
 
@@ -103,8 +103,8 @@ class Frames:
         header_version = self.package.header_versions(key, version).request
         return message_frame(header, header_version, request, version)
 
-    def answer(self, work: Work, correlation_id: int, message: Any) -> bytes:
+    def answer(self, route: Route, correlation_id: int, message: Any) -> bytes:
         """Return the frame of a filter's answer. Raises EncodeError."""
-        headers = self.package.header_versions(work.api_key, work.version)
+        headers = self.package.header_versions(route.api_key, route.version)
         header = self.package.get("ResponseHeader")(correlation_id=correlation_id)
-        return message_frame(header, headers.response, message, work.version)
+        return message_frame(header, headers.response, message, route.version)

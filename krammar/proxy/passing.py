@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from krammar.proxy.errors import Refused
 from krammar.proxy.heads import Data
-from krammar.proxy.work import Refused
 from krammar.wire.framing import PREFIX
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
 from krammar.wire.primitives import LENGTH_SIZES, Malformed, encode_uvarint, uvarint

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from krammar.proxy.work import Work
+from krammar.proxy.route import Route
 from krammar.wire.kafka import API_VERSIONS
 
 # Responses that repeat: Metadata, FindCoordinator, ApiVersions, DescribeCluster. Others contain offsets or records.
@@ -45,13 +45,13 @@ class Rewritten:
 
     def __init__(self) -> None:
         self.forgotten = False
-        # By the bytes of the response after its correlation id. The work is another one after filters have changed.
-        self.known: dict[tuple[Work, bytes], Known] = {}
+        # By the bytes of the response after its correlation id. The route is another one after filters have changed.
+        self.known: dict[tuple[Route, bytes], Known] = {}
         self._bytes = 0
 
     def add(
         self,
-        work: Work,
+        route: Route,
         before: bytes,
         after: bytes,
         offered: Versions | None,
@@ -67,14 +67,14 @@ class Rewritten:
             return
         changed = after is not before
         size = len(before) + (len(after) if changed else 0)
-        if work.api_key not in _REPEATED or size > MAX_BYTES // 4:
+        if route.api_key not in _REPEATED or size > MAX_BYTES // 4:
             return
         if len(self.known) >= MAX_ENTRIES or self._bytes + size > MAX_BYTES:
             self.known.clear()
             self._bytes = 0
         self._bytes += size
         rest = after[8:] if changed else None
-        self.known[work, before[8:]] = Known(rest, after[:4], offered, notes)
+        self.known[route, before[8:]] = Known(rest, after[:4], offered, notes)
 
     def forget(self) -> None:
         """Forget all responses, also those that are being rewritten now."""

@@ -6,28 +6,26 @@ import asyncio
 import os
 import ssl
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from krammar.auth.tls_acceptor import TlsAcceptor
 from krammar.proxy.addresses import Address, Upstreams
 from krammar.proxy.brokers import Brokers
-from krammar.proxy.chain import Chain
+from krammar.proxy.chain import Chain, before_login, before_metadata
 from krammar.proxy.clients import LOG, Clients
-from krammar.proxy.ends import MEMORY
 from krammar.proxy.held import HeldFilters
 from krammar.proxy.interface import Connection, Filter
-from krammar.proxy.limited import before_login, before_metadata
-from krammar.proxy.link import Common, Link
+from krammar.proxy.link import Link, LinkServices, LinkSettings
 from krammar.proxy.links import Links
 from krammar.proxy.listeners import FirstPorts, ListenError, Listeners, Port, SharedPorts
+from krammar.proxy.partial import LargeFrames
 from krammar.proxy.ports import MAX_PORTS, PORT_TIMEOUT, FixedPorts, fixed_ports
 from krammar.proxy.problems import Problems
+from krammar.proxy.relay import Resources
 from krammar.proxy.reloading import Reloading
-from krammar.proxy.requests import Requests
 from krammar.proxy.server_thread import ServerThread
-from krammar.proxy.shared import LargeFrames
 from krammar.util.listening import listening_sockets, start_listening
 from krammar.util.sockets import why
 
@@ -71,7 +69,7 @@ class Parts(NamedTuple):
 class Replacement:
     """Filters and settings that were checked, for connections that begin after ``Proxy.adopt``."""
 
-    common: Common
+    settings: LinkSettings
     reloading: Reloading
     drain_timeout: float
 
@@ -192,21 +190,18 @@ class Proxy:
 
             self.metrics = ProxyMetrics(parts.chain.package, lambda: len(self._links))
             self._page = page(self._registry)
-        self._common = Common(
+        self._settings = LinkSettings(
             parts.chain,
             parts.clients,
             parts.brokers,
-            upstreams,
             advertise,
-            bytearray(MEMORY),
             max_frame,
             before_login(parts.chain),
             before_metadata(parts.chain),
-            self.metrics,
-            self.opened,
-            self.lost,
-            self.log,
-            LargeFrames(max(MAX_COLLECTED, 2 * max_frame)),
+        )
+        self._resources = Resources(LargeFrames(max(MAX_COLLECTED, 2 * max_frame)))
+        self._services = LinkServices(
+            upstreams, self._resources, self.metrics, self.opened, self.lost, self.log
         )
         self._held.hold(parts.chain.filters)
         self._reloading = Reloading((parts.clients, parts.brokers))
@@ -292,7 +287,7 @@ class Proxy:
 
     def at(self, listening: Address) -> str:
         """Return the address for clients, from the one to listen on."""
-        return str(Address(self._common.advertise or listening.reachable_host, listening.port))
+        return str(Address(self._settings.advertise or listening.reachable_host, listening.port))
 
     @property
     def bootstrap_servers(self) -> str:
@@ -328,7 +323,7 @@ class Proxy:
             ProxyError: the proxy cannot listen.
         """
         for name, listen in self.listen.items():
-            upstream = self._common.upstreams.broker
+            upstream = self._services.upstreams.broker
             try:
                 port = await self.listeners[name].listen(listen, upstream)
                 if self._shared_ports is None:
@@ -390,7 +385,7 @@ class Proxy:
         brokers: Mapping[str, Any] | None = None,
     ) -> Replacement:
         """Check filters and settings for ``adopt``, in any thread. Raises TypeError and ValueError, as the class."""
-        before = self._common
+        before = self._settings
         problems = Problems()
         options = {"refuse_unknown": refuse_unknown, "max_frame": max_frame}
         parts = self._parts(problems, list(filters), clients, users, brokers, options)
@@ -401,26 +396,23 @@ class Proxy:
                 )
         problems.check()
         assert parts is not None
-        common = replace(
-            before,
-            chain=parts.chain,
-            clients=parts.clients,
-            brokers=parts.brokers,
-            advertise=advertise,
-            max_frame=max_frame,
-            before_login=before_login(parts.chain),
-            before_metadata=before_metadata(parts.chain),
-            links=0,
-            successor=None,
+        settings = LinkSettings(
+            parts.chain,
+            parts.clients,
+            parts.brokers,
+            advertise,
+            max_frame,
+            before_login(parts.chain),
+            before_metadata(parts.chain),
         )
-        return Replacement(common, Reloading((parts.clients, parts.brokers)), drain_timeout)
+        return Replacement(settings, Reloading((parts.clients, parts.brokers)), drain_timeout)
 
     def adopt(self, replacement: Replacement) -> None:
         """Use what ``prepare`` has checked for new connections. Call this in the event loop that serves."""
-        before, common = self._common, replacement.common
-        self._held.hold(common.chain.filters)
-        self._common = before.successor = common
-        common.large.limit = max(MAX_COLLECTED, 2 * common.max_frame)
+        before, settings = self._settings, replacement.settings
+        self._held.hold(settings.chain.filters)
+        self._settings = before.successor = settings
+        self._resources.large.limit = max(MAX_COLLECTED, 2 * settings.max_frame)
         self.drain_timeout = replacement.drain_timeout
         self._reloading.stop()
         self._reloading = replacement.reloading
@@ -453,29 +445,29 @@ class Proxy:
     async def _finish(self) -> None:
         if self._page is not None:
             await self._page.close()
-        self._common.worker.close()
+        self._resources.worker.close()
         self.close_filters()
 
     def close_filters(self) -> None:
         """Close the filters that new connections would get. Call it for a proxy that does not serve; the end of others does."""
         if not self._ended:
             self._ended = True
-            if not self._common.links:
-                self._held.release(self._common.chain.filters)
+            if not self._settings.links:
+                self._held.release(self._settings.chain.filters)
 
     async def _serve_port(
         self, listeners: Listeners, port: Port, listen: Address
     ) -> asyncio.Server | TlsAcceptor:
         reuse = self._shared_ports is not None
-        if not self._common.clients.tls:
+        if not self._settings.clients.tls:
             return await start_listening(
-                lambda: self._link(listeners, port), *listen, reuse_port=reuse
+                lambda: self._link(listeners, port).client, *listen, reuse_port=reuse
             )
         (listening,) = await listening_sockets(*listen, reuse_port=reuse)
         return TlsAcceptor(
             listening,
             self._context,
-            lambda client: self._link(listeners, port),
+            lambda client: self._link(listeners, port).client,
             enter=lambda client, number: True,
             leave=lambda client: None,
             log=LOG,
@@ -483,16 +475,16 @@ class Proxy:
         )
 
     def _context(self) -> ssl.SSLContext:
-        context = self._common.clients.context
+        context = self._settings.clients.context
         assert context is not None
         return context
 
-    def _link(self, listeners: Listeners, port: Port) -> Requests:
+    def _link(self, listeners: Listeners, port: Port) -> Link:
         self._numbers += 1
         if self.metrics is not None:
             self.metrics.accepted += 1
         connection = Connection(self._numbers, "?", str(port.upstream), listeners.name)
-        return Link(self._common, connection, listeners, port).requests
+        return Link(self._settings, self._services, connection, listeners, port)
 
     def _accepted(self, connection: Connection) -> None:
         if (link := self._links.of(connection)) is not None:
@@ -513,12 +505,12 @@ class Proxy:
 
     def opened(self, link: Link) -> None:
         """Handle a connection of a client."""
-        link.common.links += 1
+        link.settings.links += 1
         self._links.add(link)
 
     def lost(self, link: Link) -> None:
         """Handle the end of a connection."""
         self._links.remove(link)
-        link.common.links -= 1
-        if not link.common.links and (self._ended or link.common is not self._common):
-            self._held.release(link.common.chain.filters)
+        link.settings.links -= 1
+        if not link.settings.links and (self._ended or link.settings is not self._settings):
+            self._held.release(link.settings.chain.filters)

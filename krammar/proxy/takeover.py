@@ -56,7 +56,7 @@ async def prepare(server: Proxy, load: Load, text: str) -> Prepared:
 
 def discard(replacement: Replacement) -> None:
     """Close the filters of a replacement that is not adopted."""
-    for each in replacement.common.chain.filters:
+    for each in replacement.settings.chain.filters:
         close_filter(each)
 
 

@@ -12,9 +12,9 @@ from krammar.faults import Faults
 from krammar.proxy.addresses import CONNECT_TIMEOUT, Address
 from krammar.proxy.link import Link
 from krammar.proxy.listeners import ListenError
+from krammar.proxy.partial import LargeFrames
 from krammar.proxy.ports import FixedPorts, fixed_ports
 from krammar.proxy.server import Proxy, ProxyError
-from krammar.proxy.shared import LargeFrames
 from krammar.tap.cutting import MAX_LARGE_FRAMES
 from krammar.tap.frame import Observer
 from krammar.tap.watching import Watcher
@@ -28,8 +28,8 @@ class TapError(Exception):
     """The tap cannot run."""
 
 
-class Route(NamedTuple):
-    """Where to listen, and the broker to connect to. Port 0 means any free port.
+class Forward(NamedTuple):
+    """An address to listen on, and the broker to which its connections lead. Port 0 means any free port.
 
     ``ports``  the ports of brokers by node id, as ``FixedPorts`` describes; None for free ones
     """
@@ -44,7 +44,7 @@ class Tap(Proxy):
 
     Args:
         protocol: a generated package.
-        routes: where to listen, and for which brokers.
+        forwards: where to listen, and for which brokers.
         advertise: the tap's host in responses. Default: the host on which it listens, or, if that means
             all addresses, the address to which the client has connected.
         max_frame: larger frames are passed on without decoding, in bytes. So are frames of more than 64 kB
@@ -62,7 +62,7 @@ class Tap(Proxy):
     def __init__(
         self,
         protocol: ModuleType,
-        routes: list[Route],
+        forwards: list[Forward],
         observers: list[Observer],
         *,
         advertise: str | None = None,
@@ -72,39 +72,39 @@ class Tap(Proxy):
         clients: Mapping[str, Any] | None = None,
         brokers: Mapping[str, Any] | None = None,
     ) -> None:
-        names = ["", *(f"#{number}" for number in range(2, len(routes) + 1))]
-        fixed = _fixed_ports(dict(zip(names, routes, strict=True)))
+        names = ["", *(f"#{number}" for number in range(2, len(forwards) + 1))]
+        fixed = _fixed_ports(dict(zip(names, forwards, strict=True)))
         large = LargeFrames(max(MAX_LARGE_FRAMES, 2 * max_frame))
         self._watcher = Watcher(package_of(protocol), observers, max_frame, large, self._fail)
         super().__init__(
-            str(routes[0].upstream),
+            str(forwards[0].upstream),
             [self._watcher] if faults is None else [self._watcher, faults],
-            listen=str(routes[0].listen),
+            listen=str(forwards[0].listen),
             advertise=advertise,
             protocol=protocol,
             max_frame=max_frame,
             clients=clients,
             brokers=brokers,
-            broker_ports=routes[0].ports,
+            broker_ports=forwards[0].ports,
             pass_unreadable=True,
         )
         first = self.listeners[""].first
-        for name, route in zip(names[1:], routes[1:], strict=True):
-            found = self._new_listeners("", route.listen.host, fixed.get(name), first)
+        for name, forward in zip(names[1:], forwards[1:], strict=True):
+            found = self._new_listeners("", forward.listen.host, fixed.get(name), first)
             self.listeners[name] = found
-        self._common.large = large
-        self._routes = routes
+        self._resources.large = large
+        self._forwards = forwards
         self._stay = stay
         self._finished: asyncio.Future[str] | None = None
         self._open = 0
         self._reached = False
         self._checks: set[asyncio.Task[None]] = set()
 
-    async def run(self, started: Callable[[list[Route]], None] | None = None) -> str:
+    async def run(self, started: Callable[[list[Forward]], None] | None = None) -> str:
         """Listen, and pass on frames until ``stop`` is called or the brokers are gone.
 
         Args:
-            started: called when the tap listens, with the routes and their actual ports.
+            started: called when the tap listens, with the forwards and their actual ports.
 
         Returns:
             Why it has ended.
@@ -114,18 +114,18 @@ class Tap(Proxy):
         """
         self._finished = asyncio.get_running_loop().create_future()
         try:
-            listening: list[Route] = []
-            for listeners, route in zip(self.listeners.values(), self._routes, strict=True):
+            listening: list[Forward] = []
+            for listeners, forward in zip(self.listeners.values(), self._forwards, strict=True):
                 try:
                     if not listening:
                         await self.serve()
                     else:
-                        await listeners.listen(route.listen, route.upstream)
+                        await listeners.listen(forward.listen, forward.upstream)
                         await listeners.open_fixed()
                 except (ListenError, ProxyError) as error:
                     raise TapError(str(error)) from error
-                address = Address(route.listen.host, listeners.first_port)
-                listening.append(Route(address, route.upstream))
+                address = Address(forward.listen.host, listeners.first_port)
+                listening.append(Forward(address, forward.upstream))
             if started is not None:
                 started(listening)
             return await self._finished
@@ -169,28 +169,28 @@ class Tap(Proxy):
             task.add_done_callback(self._checks.discard)
 
     async def _check_gone(self) -> None:
-        """End the tap if no connection is open, and no broker of the routes accepts connections."""
+        """End the tap if no connection is open, and no broker of the forwards accepts connections."""
         if self._stay or not self._reached or self._open:
             return
-        for route in self._routes:
+        for forward in self._forwards:
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT):
-                    _, writer = await asyncio.open_connection(*route.upstream)
+                    _, writer = await asyncio.open_connection(*forward.upstream)
             except (OSError, UnicodeError):
                 continue
             writer.transport.abort()
             return
         if not self._open:
-            gone = ", ".join(str(route.upstream) for route in self._routes)
-            verb = "does" if len(self._routes) == 1 else "do"
+            gone = ", ".join(str(forward.upstream) for forward in self._forwards)
+            verb = "does" if len(self._forwards) == 1 else "do"
             self.stop(f"stopped: {gone} {verb} not accept connections any more")
 
 
-def _fixed_ports(routes: Mapping[str, Route]) -> dict[str, FixedPorts]:
-    given = {name: route.ports for name, route in routes.items() if route.ports is not None}
+def _fixed_ports(forwards: Mapping[str, Forward]) -> dict[str, FixedPorts]:
+    given = {name: forward.ports for name, forward in forwards.items() if forward.ports is not None}
     if not given:
         return {}
     try:
-        return fixed_ports(given, {name: each.listen.port for name, each in routes.items()}, None)
+        return fixed_ports(given, {name: each.listen.port for name, each in forwards.items()}, None)
     except ValueError as error:
         raise TapError(f"--broker-ports: {error}") from None

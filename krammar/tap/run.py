@@ -20,7 +20,7 @@ from krammar.tap.exchanges import EVERYTHING, Exchanges, ExchangeSelection, Sele
 from krammar.tap.feed import Feed
 from krammar.tap.frame import Observer
 from krammar.tap.listing import ExchangeListing, JsonListing, Listing
-from krammar.tap.proxy import Route, Tap
+from krammar.tap.proxy import Forward, Tap
 from krammar.tap.server import PageServer
 from krammar.tap.summary import Summary
 from krammar.util.http_server import HttpControl
@@ -95,7 +95,7 @@ class Notices(Observer):
 
 def run_live(
     protocol: ModuleType,
-    routes: list[Route],
+    forwards: list[Forward],
     output: Output,
     *,
     save: Path | None = None,
@@ -133,20 +133,20 @@ def run_live(
     if ui is not None:
         feed = Feed(package, secrets=ui.secrets)
         observers += [feed, Exchanges(Describer(package), feed.ended, feed.begun)]
-        upstreams = ", ".join(str(route.upstream) for route in routes)
+        upstreams = ", ".join(str(forward.upstream) for forward in forwards)
         server = PageServer(feed, ui.address, f"live: {upstreams}")
 
-    def started(listening: list[Route]) -> None:
+    def started(listening: list[Forward]) -> None:
         if writer is not None:
             writer.start()
-        for route in listening:
-            output.err(f"listening on {route.listen} for {route.upstream}")
+        for forward in listening:
+            output.err(f"listening on {forward.listen} for {forward.upstream}")
         prepare_memory()
 
     async def run() -> str:
         tap = Tap(
             protocol,
-            routes,
+            forwards,
             observers,
             advertise=advertise,
             max_frame=max_frame,

@@ -10,10 +10,10 @@ from uuid import UUID
 
 from krammar.proxy import Filter, Proxy
 from krammar.proxy.addresses import Address
-from krammar.proxy.ends import End
 from krammar.proxy.filters.tenants import Tenants
+from krammar.proxy.link import Link
 from krammar.proxy.listeners import Port
-from krammar.proxy.requests import Requests
+from krammar.proxy.relay import Side
 from tests.bench.page import markdown_table
 
 _BROKER = Address("127.0.0.1", 1)  # no connection to it is opened
@@ -41,40 +41,38 @@ class _Sink:
         return False
 
 
-def _connection(filters: Sequence[Filter]) -> Requests:
+def _connection(filters: Sequence[Filter]) -> Link:
     proxy = Proxy(str(_BROKER), filters)
     found = proxy._link(proxy.listeners[""], Port(None, _BROKER))
-    for end in (found, found.peer):
-        end.transport = cast(asyncio.Transport, _Sink())
+    for side in (found.client, found.broker):
+        side.transport = cast(asyncio.Transport, _Sink())
     return found
 
 
-def _feed(end: End, data: bytes) -> float:
-    """Pass bytes to an end as the event loop does. Returns the seconds of processor time."""
+def _feed(side: Side, data: bytes) -> float:
+    """Pass bytes to a side as the event loop does. Returns the seconds of processor time."""
     began, position = time.process_time(), 0
     while position < len(data):
-        memory = end.get_buffer(-1)
+        memory = side.get_buffer(-1)
         size = min(len(memory), len(data) - position)
         memory[:size] = data[position : position + size]
-        end.buffer_updated(size)
+        side.buffer_updated(size)
         position += size
     return time.process_time() - began
 
 
-async def _per_frame(
-    client: Requests, frames: Frames, window: int, count: int
-) -> tuple[float, float]:
+async def _per_frame(link: Link, frames: Frames, window: int, count: int) -> tuple[float, float]:
     """Return the least microseconds of a request and of a response."""
     request, response = frames.request * window, frames.response * window
     times = []
     for _ in range(_ROUNDS):
         spent = []
         for _ in range(count):
-            spent.append((_feed(client, request), _feed(client.peer, response)))
+            spent.append((_feed(link.client, request), _feed(link.broker, response)))
             await asyncio.sleep(0)  # the next turn, so that no frame has to wait for one
         times.append([sum(each) / count / window * 1e6 for each in zip(*spent, strict=True)])
-    assert not client.shared.in_flight
-    assert not client.shared.closed
+    assert not link.is_busy
+    assert not link.is_closed
     least = [min(each) for each in zip(*times, strict=True)]
     return least[0], least[1]
 
@@ -98,8 +96,8 @@ def own_code(
                     tenants._memory.ids.learn(topic_id, name)
                 cells = []
                 for filters in ([], [tenants]):
-                    client = _connection(filters)
-                    times = await _per_frame(client, frames, window, max(count // window, 1))
+                    link = _connection(filters)
+                    times = await _per_frame(link, frames, window, max(count // window, 1))
                     cells += [f"{each:.1f}" for each in times]
                 rows.append((frames.name, str(window), *cells))
         return rows

@@ -12,7 +12,7 @@ import sys
 from typing import cast
 
 from krammar.proxy.addresses import Address
-from krammar.proxy.ends import MEMORY
+from krammar.proxy.relay import MEMORY
 from krammar.util.event_loop import new_event_loop
 
 _MEMORY = memoryview(bytearray(MEMORY))

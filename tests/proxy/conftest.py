@@ -22,7 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where the filters of a test run. All frames are treated as large ones, which take several turns, if asked for."""
     if request.param == "large frames":
-        monkeypatch.setattr("krammar.proxy.read_requests.ONE_TURN", 0)
-        monkeypatch.setattr("krammar.proxy.read_responses.ONE_TURN", 0)
+        monkeypatch.setattr("krammar.proxy.scanner.ONE_TURN", 0)
         return "proxy"
     return str(request.param)

@@ -22,7 +22,7 @@ from kafka_wire import (
 from krammar.proxy import Exchange, Filter, Proxy, on
 from krammar.proxy.addresses import Address
 from krammar.proxy.listeners import Port
-from krammar.proxy.requests import Requests
+from krammar.proxy.relay import Side
 from krammar.testing import KafkaBroker
 from krammar.wire.connection import RequestReceived, ResponseReceived, ServerConnection
 from tests.ports import free_port
@@ -37,9 +37,9 @@ def address(proxy: Proxy) -> Address:
     return Address.parse(proxy.bootstrap_servers)
 
 
-def link(proxy: Proxy) -> Requests:
-    """Return the client's end of a connection without sockets."""
-    return proxy._link(proxy.listeners[""], Port(None, Address("127.0.0.1", 1)))
+def link(proxy: Proxy) -> Side:
+    """Return the client's side of a link without sockets."""
+    return proxy._link(proxy.listeners[""], Port(None, Address("127.0.0.1", 1))).client
 
 
 def echo(connection: socket.socket) -> None:

@@ -96,7 +96,7 @@ def test_the_largest_of_too_many_incomplete_frames_is_refused(
         # The limit is two frames of ``max_frame`` then.
         sizes = [800_000, 700_000, 400_000]
         clients = [stack.enter_context(Client(address(proxy))) for _ in sizes]
-        large = proxy._common.large
+        large = proxy._resources.large
         for number, client in enumerate(clients, 1):
             client.socket.sendall(begin + bytes(sizes[number - 1] - len(begin)))
             until(lambda number=number: large.held == sum(sizes[:number]))
@@ -111,7 +111,7 @@ def test_the_largest_of_too_many_incomplete_frames_is_refused(
         until(lambda: large.held == sum(sizes[1:]))
         for client in clients:
             client.socket.close()
-        until(lambda: large.held == 0 and not large.by_end)
+        until(lambda: large.held == 0 and not large.by_frame)
     [line] = [each.getMessage() for each in caplog.records if "a frame of" in each.getMessage()]
     assert "the largest of those that wait for their end" in line and "(2000000 at most)" in line
 
@@ -132,7 +132,7 @@ def test_a_frame_that_comes_in_single_bytes_takes_no_more_memory() -> None:
             memory = end.get_buffer(-1)
             memory[: len(data)] = data
             end.buffer_updated(len(data))
-            while end._waits:
+            while end.waits:
                 await asyncio.sleep(0)
 
         await feed((10 * count).to_bytes(4, "big") + head)

@@ -315,7 +315,7 @@ def search(rounds: int, seed: int, monkeypatch: pytest.MonkeyPatch, brokers: Bro
     monkeypatch.setattr("krammar.proxy.server.MAX_PORTS", 12)
     monkeypatch.setattr("krammar.proxy.listeners._SHORT", 0.0)
     monkeypatch.setattr("krammar.proxy.ports._RETIRED", 4 * rounds)
-    monkeypatch.setattr("krammar.proxy.link._MOST_NODES", 40)
+    monkeypatch.setattr("krammar.proxy.rewriter._MOST_NODES", 40)
     rng = random.Random(seed)
     remembered: list[tuple[int, int]] = []
     last: Nodes = {}
@@ -358,7 +358,7 @@ def search(rounds: int, seed: int, monkeypatch: pytest.MonkeyPatch, brokers: Bro
             most_files = max(most_files, len(os.listdir("/proc/self/fd")))
             listeners = proxy.listeners[""]
             assert len(listeners._ports) <= 11
-            assert len(proxy._common.nodes) <= 40
+            assert len(proxy._services.nodes) <= 40
             assert len(listeners._uses._last) == len(listeners._ports)
         assert reached_at_all > rounds // 10
         until(lambda: len(os.listdir("/proc/self/fd")) <= files + 30)

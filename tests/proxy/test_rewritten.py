@@ -11,7 +11,7 @@ from kafka_wire import ApiVersionsResponse, HeartbeatRequest, HeartbeatResponse,
 
 from krammar.proxy import Exchange, Filter, Proxy, on
 from krammar.proxy.rewritten import MAX_BYTES, MAX_ENTRIES, Rewritten
-from krammar.proxy.work import Work
+from krammar.proxy.route import Route
 from tests.proxy.support import address
 from tests.support.frames import framed, read_frame
 from tests.support.waiting import PATIENCE
@@ -112,16 +112,16 @@ def test_repeated_versions_are_known_to_filters_of_each_connection() -> None:
 
 
 def test_the_memory_of_rewritten_responses_is_bounded() -> None:
-    rewritten, work = Rewritten(), Work(3, 9)
+    rewritten, route = Rewritten(), Route(3, 9)
     for number in range(3 * MAX_ENTRIES):
         body = number.to_bytes(4, "big") + bytes(MAX_BYTES // 16)
-        rewritten.add(work, bytes(8) + body, bytes(8) + body, None)
+        rewritten.add(route, bytes(8) + body, bytes(8) + body, None)
         assert len(rewritten.known) <= MAX_ENTRIES
         sizes = [len(key[1]) + len(found.rest or b"") for key, found in rewritten.known.items()]
         assert sum(sizes) <= MAX_BYTES
     before = len(rewritten.known)
-    rewritten.add(work, bytes(MAX_BYTES), bytes(MAX_BYTES), None)
-    rewritten.add(Work(1, 17), bytes(20), bytes(20), None)  # Fetch does not repeat
+    rewritten.add(route, bytes(MAX_BYTES), bytes(MAX_BYTES), None)
+    rewritten.add(Route(1, 17), bytes(20), bytes(20), None)  # Fetch does not repeat
     assert len(rewritten.known) == before
 
 

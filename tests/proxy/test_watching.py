@@ -57,8 +57,7 @@ class Noting(Filter):
 
 @pytest.mark.parametrize("one_turn", [1 << 20, 0])
 def test_bytes_and_notes_of_filters(one_turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("krammar.proxy.read_requests.ONE_TURN", one_turn)
-    monkeypatch.setattr("krammar.proxy.read_responses.ONE_TURN", one_turn)
+    monkeypatch.setattr("krammar.proxy.scanner.ONE_TURN", one_turn)
     watching = Watching()
     with (
         upstream(answering()) as server,
@@ -174,8 +173,7 @@ class Reading(Filter):
 def test_frames_that_cannot_be_read_pass(
     sent: bytes, one_turn: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("krammar.proxy.read_requests.ONE_TURN", one_turn)
-    monkeypatch.setattr("krammar.proxy.read_responses.ONE_TURN", one_turn)
+    monkeypatch.setattr("krammar.proxy.scanner.ONE_TURN", one_turn)
     reading = Reading()
     with (
         upstream(echo) as server,

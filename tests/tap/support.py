@@ -18,7 +18,7 @@ from krammar.cli import main
 from krammar.proxy.addresses import Address
 from krammar.tap.frame import Frame, Observer
 from krammar.tap.inspector import Inspector
-from krammar.tap.proxy import Route, Tap
+from krammar.tap.proxy import Forward, Tap
 from krammar.wire.connection import ClientConnection, RequestReceived, ServerConnection
 from krammar.wire.package import package_of
 from tests.support.waiting import PATIENCE
@@ -75,10 +75,10 @@ class TapThread:
         self.recorder = Recorder()
         # The recorder is the last one: what it has seen, all have seen.
         self.observers: list[Observer] = [*options.pop("observers", ()), self.recorder]
-        self.routes = [Route(Address("127.0.0.1", 0), upstream) for upstream in upstreams]
+        self.forwards = [Forward(Address("127.0.0.1", 0), upstream) for upstream in upstreams]
         self.protocol = options.pop("protocol", kafka_wire)
         self.options = options
-        self.listening: list[Route] = []
+        self.listening: list[Forward] = []
         self.outcome: str | BaseException = ""
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._main)
@@ -86,7 +86,7 @@ class TapThread:
     def _main(self) -> None:
         async def run() -> str:
             self._loop = asyncio.get_running_loop()
-            self._tap = Tap(self.protocol, self.routes, self.observers, **self.options)
+            self._tap = Tap(self.protocol, self.forwards, self.observers, **self.options)
             return await self._tap.run(self._started)
 
         try:
@@ -96,7 +96,7 @@ class TapThread:
         finally:
             self._ready.set()
 
-    def _started(self, listening: list[Route]) -> None:
+    def _started(self, listening: list[Forward]) -> None:
         self.listening = listening
         self._ready.set()
 
@@ -145,7 +145,7 @@ class TapThread:
     def ports(self) -> set[str]:
         """All addresses that it listens on."""
         opened = [n.split()[2] for n in self.recorder.notices if n.startswith("listening on")]
-        return {str(route.listen) for route in self.listening} | set(opened)
+        return {str(forward.listen) for forward in self.listening} | set(opened)
 
 
 class Upstream:

@@ -20,7 +20,7 @@ from krammar.proxy.addresses import Address
 from krammar.proxy.link import Link
 from krammar.tap.capture import Capture, CaptureWriter, Flag
 from krammar.tap.frame import Frame, Observer, Status
-from krammar.tap.proxy import Route, Tap, TapError
+from krammar.tap.proxy import Forward, Tap, TapError
 from krammar.wire.connection import ResponseReceived
 from tests.ports import free_port
 from tests.support.frames import framed
@@ -75,7 +75,7 @@ def test_the_host_to_advertise() -> None:
 def test_listening_everywhere_advertises_the_address_that_the_client_came_by() -> None:
     with upstream(broker) as server:
         tap = TapThread(server.address)
-        tap.routes = [Route(Address("0.0.0.0", 0), server.address)]
+        tap.forwards = [Forward(Address("0.0.0.0", 0), server.address)]
         with tap, Client(Address("127.0.0.2", tap.address.port)) as client:
             event = client.ask(MetadataRequest(topics=[]), 12)
             assert [b.host for b in event.response.brokers] == ["127.0.0.2", "127.0.0.2", ""]
@@ -93,11 +93,11 @@ def test_several_bootstrap_addresses() -> None:
         TapThread(one.address, two.address) as tap,
     ):
         assert len(tap.listening) == 2
-        for route in tap.listening:
-            with Client(route.listen) as client:
+        for forward in tap.listening:
+            with Client(forward.listen) as client:
                 event = client.ask(MetadataRequest(topics=[]), 12)
                 first = event.response.brokers[0]
-                assert (first.host, first.port) == route.listen
+                assert (first.host, first.port) == forward.listen
 
 
 def test_no_version_is_offered_that_the_tap_cannot_read() -> None:
@@ -467,7 +467,7 @@ def test_a_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         tap = TapThread(Address("127.0.0.1", 1))
         address = Address(*taken.getsockname()[:2])
-        tap.routes = [Route(address, Address("127.0.0.1", 1))]
+        tap.forwards = [Forward(address, Address("127.0.0.1", 1))]
         with pytest.raises(TapError, match=f"cannot listen on {address}: address already in use"):
             tap.__enter__()
 
@@ -507,7 +507,7 @@ def test_fixed_ports_of_brokers() -> None:
     with upstream(serve) as server:
         tap = TapThread(server.address)
         port = free_port()
-        tap.routes = [Route(Address("127.0.0.1", 0), server.address, f"3={port}")]
+        tap.forwards = [Forward(Address("127.0.0.1", 0), server.address, f"3={port}")]
         with tap, Client(tap.address) as client:
             event = client.ask(MetadataRequest(topics=[]), 12)
             first, second = event.response.brokers
@@ -529,9 +529,9 @@ def test_fixed_ports_of_brokers() -> None:
 )
 def test_invalid_ports_of_brokers(given: tuple[str | None, ...], expected: str) -> None:
     anywhere = Address("127.0.0.1", 0)
-    routes = [Route(anywhere, Address("127.0.0.1", 1), each) for each in given]
+    forwards = [Forward(anywhere, Address("127.0.0.1", 1), each) for each in given]
     with pytest.raises(TapError, match=f"--broker-ports: {expected}"):
-        Tap(kafka_wire, routes, [])
+        Tap(kafka_wire, forwards, [])
 
 
 class Breaking(Observer):
@@ -629,7 +629,7 @@ def test_large_frames_that_rules_read_count_for_the_limit(monkeypatch: pytest.Mo
 
 def test_what_rules_do_to_requests_that_take_long_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a request is processed in later turns, and the tap waits for what is noted there."""
-    monkeypatch.setattr("krammar.proxy.read_requests.LONG", -1.0)
+    monkeypatch.setattr("krammar.proxy.scanner.LONG", -1.0)
     faults = Faults(kafka_wire)
     faults.on("Heartbeat", name="busy").answer("REQUEST_TIMED_OUT")
     with (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -12,8 +11,8 @@ import pytest
 
 from krammar.proxy import Close, Connection, Exchange
 from krammar.proxy.chain import Chain
+from krammar.proxy.exchange import Settled, run_at_once, run_request
 from krammar.proxy.filters.deny import Deny
-from krammar.proxy.running import Settled, run_request
 from krammar.wire.layout import Scalar
 from krammar.wire.package import package_of
 from tests.proxy.filters.test_tenant_fields import build
@@ -64,18 +63,13 @@ def run(deny: Deny, request: Any, version: int) -> tuple[Settled | None, Exchang
     """Return what the chain decides about a request, or None if it closes the connection."""
     chain = Chain(kw, [deny])
     exchange = Exchange(Connection(1, "c", "b"), request.api_key, version, 1, "test", asked)
-    work = chain.works.get(request.api_key << 16 | version)
-    assert work is not None
+    route = chain.routes.get(request.api_key << 16 | version)
+    assert route is not None
     try:
-        settled = run_request(work, request, exchange)
-        if inspect.isawaitable(settled):
-            waiting = settled.__await__()
-            with pytest.raises(StopIteration) as ended:
-                next(waiting)
-            settled = ended.value.value
+        _, settled = run_at_once(run_request(route, request, exchange))
     except Close:
         return None, exchange
-    assert isinstance(settled, Settled)
+    assert settled is not None
     return settled, exchange
 
 

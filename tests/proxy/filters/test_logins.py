@@ -10,8 +10,8 @@ import pytest
 from krammar.auth.oauth import FirstMessage
 from krammar.proxy import Close, Connection, Exchange
 from krammar.proxy.chain import Chain
+from krammar.proxy.exchange import run_at_once, run_request, run_response
 from krammar.proxy.filters.logins import SeesLogins, claimed
-from krammar.proxy.running import Settled, run_request, run_response
 from tests.support.unsecured import unsecured_token
 
 FIRST = FirstMessage(unsecured_token({"sub": "alice"}), {}, "").encode()
@@ -57,16 +57,17 @@ class Talk:
             raise AssertionError
 
         found = Exchange(self.connection, request.api_key, version, 1, None, nothing)
-        settled = run_request(self._work(found), request, found)
-        assert isinstance(settled, Settled)
+        _, settled = run_at_once(run_request(self._route(found), request, found))
+        assert settled is not None
         assert settled.answer is None
         return found
 
     def receive(self, found: Exchange, response: Any) -> None:
-        run_response(self._work(found).responses, response, found)
+        rest, _ = run_at_once(run_response(self._route(found).responses, response, found))
+        assert rest is None
 
-    def _work(self, found: Exchange) -> Any:
-        return self.chain.works[found.api_key << 16 | found.version]
+    def _route(self, found: Exchange) -> Any:
+        return self.chain.routes[found.api_key << 16 | found.version]
 
     def log_in(self, mechanism: str, *steps: tuple[bytes, int, bytes], code: int = 0) -> str | None:
         handshake = kw.SaslHandshakeRequest(mechanism=mechanism)

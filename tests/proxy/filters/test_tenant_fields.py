@@ -6,7 +6,6 @@ A field that is added to the definitions fails here until someone decides whethe
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
@@ -16,10 +15,10 @@ import pytest
 
 from krammar.proxy import Connection, Exchange
 from krammar.proxy.chain import Chain
+from krammar.proxy.exchange import Settled, run_request, run_response
 from krammar.proxy.filters.tenant_apis import ALLOWED, PASSED, REFUSED
 from krammar.proxy.filters.tenant_fields import ENTITIES, ERROR_MESSAGE, PATTERN
 from krammar.proxy.filters.tenants import Tenants
-from krammar.proxy.running import Settled, run_request, run_response
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
 from krammar.wire.representation import kinds_of, named
 
@@ -214,20 +213,18 @@ class Place:
         filter_ = Tenants(principals={"alice": "blue", "bob": "red"})
         self.chain = Chain(kw, [filter_])
 
-    def _work(self, request: Any, version: int) -> Any:
-        return self.chain.works[request.api_key << 16 | version]
+    def _route(self, request: Any, version: int) -> Any:
+        return self.chain.routes[request.api_key << 16 | version]
 
     async def send(self, request: Any, version: int) -> tuple[Settled, Exchange]:
         found = exchange(request, version)
         found.connection.principal = "alice"
-        settled = run_request(self._work(request, version), request, found)
-        return (settled if isinstance(settled, Settled) else await settled), found
+        return await run_request(self._route(request, version), request, found), found
 
     async def receive(self, response: Any, found: Exchange) -> Any:
-        work = self.chain.works[found.api_key << 16 | found.version]
-        assert work is not None
-        restored = run_response(work.responses, response, found)
-        return await restored if inspect.isawaitable(restored) else restored
+        route = self.chain.routes[found.api_key << 16 | found.version]
+        assert route is not None
+        return await run_response(route.responses, response, found)
 
 
 VERSIONS = [(cls, version) for cls, newest in ALLOWED.items() for version in range(newest + 1)]
@@ -245,11 +242,11 @@ def test_every_request_is_allowed_or_refused() -> None:
         cls = kw.request_class(info.key)
         assert [cls in each for each in (ALLOWED, PASSED, REFUSED)].count(True) <= 1
         for version in range(cls.min_version, cls.max_version + 1):
-            work = chain.works[info.key << 16 | version]
+            route = chain.routes[info.key << 16 | version]
             if cls is kw.ApiVersionsRequest:
                 continue
-            assert work is not None, (info.name, version)
-            assert work.requests, (info.name, version)
+            assert route is not None, (info.name, version)
+            assert route.requests, (info.name, version)
 
 
 @pytest.mark.parametrize(("cls", "version"), VERSIONS, ids=ids_of(VERSIONS))

@@ -10,9 +10,9 @@ import pytest
 
 from krammar.proxy import Connection, Exchange
 from krammar.proxy.chain import Chain
+from krammar.proxy.exchange import run_at_once, run_request, run_response
 from krammar.proxy.filters import tenant_apis, tenants
 from krammar.proxy.filters.tenants import Tenants
-from krammar.proxy.running import Settled, run_request, run_response
 from krammar.wire.errors import WireError
 from krammar.wire.framing import PREFIX
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
@@ -83,9 +83,9 @@ class Place:
         self.connection = Connection(1, "client", "broker")
 
     def patch(self, frame: bytes, key: int, version: int, is_request: bool) -> bytes | None:
-        work = self.chain.works[key << 16 | version]
-        assert work is not None
-        patch = work.patch_request if is_request else work.patch_response
+        route = self.chain.routes[key << 16 | version]
+        assert route is not None
+        patch = route.patch_request if is_request else route.patch_response
         assert patch is not None
         around = b"x" * 5 + frame + b"x" * 500
         pieces = patch(bytearray(around), 5, 5 + len(frame), self.connection)
@@ -103,16 +103,16 @@ class Place:
         async def send(*_: Any) -> Any:
             raise AssertionError
 
-        work = self.chain.works[key << 16 | version]
-        assert work is not None
+        route = self.chain.routes[key << 16 | version]
+        assert route is not None
         exchange = Exchange(self.connection, key, version, 7, "test", send)
         if not is_request:
-            read = self.chain.frames.read_response(work, frame)
-            response = run_response(work.responses, read.message, exchange)
+            read = self.chain.frames.read_response(route, frame)
+            _, response = run_at_once(run_response(route.responses, read.message, exchange))
             return self.chain.frames.changed(frame, read, response)
-        read = self.chain.frames.read_request(work, frame)
-        settled = run_request(work, read.message, exchange)
-        assert isinstance(settled, Settled)
+        read = self.chain.frames.read_request(route, frame)
+        _, settled = run_at_once(run_request(route, read.message, exchange))
+        assert settled is not None
         return None if settled.answer else self.chain.frames.changed(frame, read, settled.request)
 
 

@@ -1,4 +1,4 @@
-"""What is done for the frames of one api key and version."""
+"""A route: what is done for the frames of one api key and version."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from dataclasses import dataclass, field
 from krammar.proxy.interface import Method, Patch
 
 
-class Refused(Exception):
-    """A frame cannot be passed on, and its connection must be closed."""
-
-
 @dataclass(slots=True, eq=False)
-class Work:
+class Route:
     """What is done for requests of one api key and version, and for their responses.
 
     ``requests``, ``responses``  the methods of filters, in the order in which they run
