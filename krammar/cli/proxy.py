@@ -20,9 +20,8 @@ from krammar.cli.output import echo
 if TYPE_CHECKING:
     from krammar.proxy import Proxy
     from krammar.proxy.metrics import Total
-    from krammar.proxy.supervisor import Supervisor
     from krammar.proxy.takeover import Load, Takeover
-    from krammar.proxy.worker import Worker
+    from krammar.proxy.workers import Supervisor, Worker
     from krammar.util.prometheus import Registry
 
 
@@ -115,7 +114,7 @@ def proxy(
     """
     from krammar.proxy import Proxy
     from krammar.proxy.settings import Settings, SettingsError, load_settings, text_of_settings
-    from krammar.proxy.worker import VARIABLE, Worker
+    from krammar.proxy.workers import VARIABLE, Worker
 
     find_packages_here()
     number = os.environ.pop(VARIABLE, None)
@@ -290,8 +289,8 @@ async def _supervise(
 ) -> None:
     """Run the workers. ``server`` has the settings, and does not serve."""
     from krammar.proxy.metrics import Total, page
-    from krammar.proxy.supervisor import Supervisor, WorkerError, command
     from krammar.proxy.takeover import Takeover, discard, prepare
+    from krammar.proxy.workers import Supervisor, WorkerError, command
     from krammar.util.sockets import why
 
     file, text = settings

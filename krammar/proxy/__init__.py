@@ -12,6 +12,18 @@ class NoTopics(Filter):
 with Proxy.start(upstream="localhost:9092", filters=[NoTopics()]) as proxy:
     print(proxy.bootstrap_servers)
 ```
+
+The proxy is built of five primitives:
+
+- A *link* is a connection of a client, and its connection to a broker. Each of both is a *side*, which reads and writes bytes
+  (``link.py``, ``relay.py``).
+- A *route* is what is done for the requests of one api key and version, and for their responses. The chain of filters makes
+  the table of routes (``route.py``, ``chain.py``).
+- A *scanner* cuts the bytes of a side into frames, and decides what happens to each one by its route: it passes, is
+  rewritten as bytes, is read by filters, or closes the link (``scanner.py``).
+- An *exchange* is a request and its response on their way through the chain (``interface.py``, ``exchange.py``).
+- The *server* listens, has the ports of brokers and all links, and drains them. Several workers can share its ports
+  (``server.py``, ``listeners.py``, ``workers.py``).
 """
 
 from __future__ import annotations

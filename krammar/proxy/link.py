@@ -1,4 +1,4 @@
-"""A link: a connection of a client, and its connection to a broker."""
+"""A link: a connection of a client, and its connection to a broker; and the open links of a proxy."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # Bytes of a frame before the login, as Kafka's default for sasl.server.max.receive.size.
 _LARGEST_BEFORE_LOGIN = 524_288
+# Turns of the event loop in which asyncio ends connections, also one that it has just accepted.
+_TURNS = 4
 
 
 @dataclass(slots=True)
@@ -387,3 +389,57 @@ class Link:
     def _log(self, level: int, text: str, bug: BaseException | None = None) -> None:
         number, client = self.connection.number, self.connection.client
         self._services.log(level, f"connection {number} of {client}: {text}", bug)
+
+
+class Links:
+    """The open links, by the numbers of their connections. After ``refuse``, those that are added are closed."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Link] = {}
+        self._refuses = False
+        self._idle = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def of(self, connection: Connection) -> Link | None:
+        """Return the link of a connection; None after its end."""
+        return self._open.get(connection.number)
+
+    def add(self, link: Link) -> None:
+        self._open[link.connection.number] = link
+        if self._refuses:
+            link.abort()
+
+    def refuse(self) -> None:
+        """Close the links that are added from now on."""
+        self._refuses = True
+
+    def remove(self, link: Link) -> None:
+        self._open.pop(link.connection.number, None)
+        if not self._open:
+            self._idle.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Wait for the responses to requests in flight, at most so many seconds, and close all links."""
+        for link in list(self._open.values()):
+            link.drain()
+        if self._open:
+            self._idle.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._idle.wait()
+            except TimeoutError:
+                LOG.warning(
+                    "%d connections closed with requests in flight after %g s",
+                    len(self._open),
+                    seconds,
+                )
+        await self.abort()
+
+    async def abort(self) -> None:
+        """Close all links at once."""
+        for link in list(self._open.values()):
+            link.abort()
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)

@@ -15,7 +15,7 @@ from typing import Protocol
 from krammar.auth.tls_acceptor import TlsAcceptor
 from krammar.proxy.addresses import ANY, Address, describe, resolve
 from krammar.proxy.ports import FixedPorts, PortUses
-from krammar.proxy.rewritten import Views
+from krammar.proxy.rewriter import Views
 
 # Ports that the system offers for a broker, until one was not that of another broker.
 _OFFERS = 64

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -17,12 +18,10 @@ from krammar.proxy.chain import Chain, before_login, before_metadata
 from krammar.proxy.clients import LOG, Clients
 from krammar.proxy.held import HeldFilters
 from krammar.proxy.interface import Connection, Filter
-from krammar.proxy.link import Link, LinkServices, LinkSettings
-from krammar.proxy.links import Links
+from krammar.proxy.link import Link, Links, LinkServices, LinkSettings
 from krammar.proxy.listeners import FirstPorts, ListenError, Listeners, Port, SharedPorts
 from krammar.proxy.partial import LargeFrames
 from krammar.proxy.ports import MAX_PORTS, PORT_TIMEOUT, FixedPorts, fixed_ports
-from krammar.proxy.problems import Problems
 from krammar.proxy.relay import Resources
 from krammar.proxy.reloading import Reloading
 from krammar.proxy.server_thread import ServerThread
@@ -55,6 +54,35 @@ RUNNING = (
 
 class ProxyError(Exception):
     """The proxy cannot run."""
+
+
+class Problems:
+    """Collects what is wrong with settings, so that a user learns everything at once.
+
+    ``found``  the errors
+    """
+
+    def __init__(self) -> None:
+        self.found: list[Exception] = []
+
+    @contextmanager
+    def collect(self, name: str = "") -> Iterator[None]:
+        """Add a ValueError or a TypeError that the block raises.
+
+        Args:
+            name: the setting, which precedes the message.
+        """
+        try:
+            yield
+        except (ValueError, TypeError) as error:
+            self.found.append(ValueError(f"{name}: {error}") if name else error)
+
+    def check(self) -> None:
+        """Raise the error that was found; several ones as one ValueError with a line for each."""
+        if len(self.found) == 1:
+            raise self.found[0]
+        if self.found:
+            raise ValueError("\n".join(map(str, self.found)))
 
 
 class Parts(NamedTuple):

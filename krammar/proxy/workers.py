@@ -1,4 +1,7 @@
-"""Runs a proxy as several processes that share its ports (``krammar proxy --workers``).
+"""Several processes that share the ports of a proxy (``krammar proxy --workers``): the supervisor, and its workers.
+
+All workers listen on the same ports with SO_REUSEPORT, so the supervisor allots the port of each broker. Each worker has a
+channel to it. Messages are lines of JSON, objects with one key.
 
 A worker that dies is started again. If one ends before it listens, the proxy ends with an error, because the next one
 would end for the same reason.
@@ -9,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -19,12 +21,17 @@ from typing import Any
 
 from krammar.proxy.addresses import ANY, Address, resolve
 from krammar.proxy.clients import LOG
+from krammar.proxy.listeners import ListenError
 from krammar.proxy.ports import MAX_PORTS, FixedPorts, PortUses
-from krammar.proxy.server import ProxyError
-from krammar.proxy.settings import SettingsError
-from krammar.proxy.worker import LIMIT, VARIABLE, Key, line
+from krammar.proxy.server import Proxy, ProxyError, Replacement
+from krammar.proxy.settings import Settings, SettingsError
+from krammar.proxy.takeover import discard, prepare
 from krammar.util.sockets import why
 
+# The environment variable with the number of the worker's socket.
+VARIABLE = "KRAMMAR_PROXY_WORKER"
+# The most bytes of a line. The longest lines are the numbers of metrics.
+_LIMIT = 16 << 20
 # Seconds that a worker must have lived to be started again at once.
 _SHORT_LIFE = 1.0
 # Seconds that workers may take to end, beyond the time for open requests.
@@ -34,9 +41,167 @@ _PREPARE = 60.0
 # Ports that the system offers for a broker, until one was not that of another broker.
 _OFFERS = 64
 
+# The name of a listener, and the node id of a broker.
+Key = tuple[str, int]
+
 
 class WorkerError(ProxyError):
     """The workers cannot run."""
+
+
+def _line(**message: Any) -> bytes:
+    """Return a message as a line."""
+    return json.dumps(message).encode() + b"\n"
+
+
+class Worker:
+    """The channel of a worker.
+
+    ``secret``    hides which users exist; the same for all workers
+    ``listen``    the addresses of the proxy by the name of the listener, with their ports
+    ``settings``  the text of the file of settings that all workers use; None if there is no file
+
+    Args:
+        channel: a connected socket, whose first line waits or will come.
+    """
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        first = b""
+        while not first.endswith(b"\n"):
+            piece = channel.recv(1)  # not more, because the event loop reads the other lines
+            if not piece:
+                raise ConnectionError("the supervisor has ended")
+            first += piece
+        begin = json.loads(first)["begin"]
+        self.secret = bytes.fromhex(begin["secret"])
+        self.listen = {name: str(Address(*each)) for name, each in begin["listen"].items()}
+        self.settings: str | None = begin["settings"]
+        self._ports: list[list[Any]] = begin["ports"]
+        self._asked: dict[Key, asyncio.Future[None]] = {}
+        self._writer: asyncio.StreamWriter | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
+        self._prepared: Replacement | None = None
+        self._settled = (
+            0  # the number of the last settings that all workers have accepted or refused
+        )
+
+    async def start(
+        self, server: Proxy, load: Callable[[str], Settings], stop: Callable[[], object]
+    ) -> None:
+        """Open the ports that other workers have, report that this one listens, and handle messages.
+
+        Args:
+            server: the proxy, which listens.
+            load: returns what the text of a file of settings contains. Raises SettingsError.
+            stop: called if the supervisor has ended.
+
+        Raises:
+            ListenError: a port cannot be opened.
+        """
+        reader, self._writer = await asyncio.open_connection(sock=self._channel, limit=_LIMIT)
+        for each in self._ports:
+            await self._open(server, *each)
+        self._writer.write(_line(ready=True))
+        self._task = asyncio.ensure_future(self._read(reader, server, load, stop))
+
+    # -- as ``SharedPorts``
+
+    async def want(self, listener: str, node: int, upstream: Address) -> None:
+        """Have the port of a broker opened in all workers, or led to an address. Raises ListenError."""
+        asked = self._asked.get((listener, node))
+        if asked is None:
+            asked = self._asked[listener, node] = asyncio.get_running_loop().create_future()
+            self._send(want=[listener, node, *upstream])
+        await asyncio.shield(asked)
+
+    def lost(self, listener: str, node: int) -> None:
+        """Report that the address of a broker is not known any more."""
+        self._send(want=[listener, node, *ANY])
+
+    def used(self, listener: str, nodes: list[int]) -> None:
+        """Report the brokers that responses have named, or whose ports have connections."""
+        if nodes:
+            self._send(used=[listener, nodes])
+
+    def _send(self, **message: Any) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(_line(**message))
+
+    # -- messages of the supervisor
+
+    async def _read(
+        self,
+        reader: asyncio.StreamReader,
+        server: Proxy,
+        load: Callable[[str], Settings],
+        stop: Callable[[], object],
+    ) -> None:
+        while data := await reader.readline():
+            ((kind, value),) = json.loads(data).items()
+            if kind == "numbers":
+                metrics = server.metrics
+                self._send(numbers=metrics and metrics.registry.numbers())
+            elif kind == "open":
+                listener, node = value[:2]
+                try:
+                    await self._open(server, *value)
+                except ListenError as error:
+                    LOG.warning("no port for node %d: %s", node, error)
+                    self._answer((listener, node), error)
+                else:
+                    self._answer((listener, node), None)
+            elif kind == "refuse":
+                listener, node, reason = value
+                self._answer((listener, node), ListenError(reason))
+            elif kind == "close":
+                listener, node = value
+                server.listeners[listener].close_port(node)
+            elif kind == "prepare":
+                self._preparing = asyncio.ensure_future(self._prepare(server, load, *value))
+            elif kind == "settle":
+                self._settle(server, *value)
+        stop()
+
+    async def _open(
+        self, server: Proxy, listener: str, node: int, host: str, port: int, number: int
+    ) -> None:
+        await server.listeners[listener].open(node, Address(host, port), number)
+
+    def _answer(self, key: Key, error: ListenError | None) -> None:
+        asked = self._asked.pop(key, None)
+        if asked is None or asked.done():
+            return
+        if error is None:
+            asked.set_result(None)
+        else:
+            asked.set_exception(error)
+            asked.exception()  # the connection that has asked can have ended
+
+    async def _prepare(
+        self, server: Proxy, load: Callable[[str], Settings], number: int, text: str
+    ) -> None:
+        """Check other settings, and report the result: an empty text, or what is wrong."""
+        try:
+            replacement = (await prepare(server, load, text)).replacement
+        except SettingsError as error:
+            self._send(prepared=[number, str(error)])
+            return
+        if number <= self._settled:  # it has taken too long
+            discard(replacement)
+            return
+        self._prepared = replacement
+        self._send(prepared=[number, ""])
+
+    def _settle(self, server: Proxy, number: int, adopt: bool) -> None:
+        """Use the settings that were prepared, or forget them."""
+        self._settled = number
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and adopt:
+            server.adopt(prepared)
+        elif prepared is not None:
+            discard(prepared)
 
 
 class _Process:
@@ -53,7 +218,7 @@ class _Process:
             self.writer.write(message)
 
 
-class _Shared:
+class _SharedPort:
     """A port that all workers share: its number, the broker's address, and a socket that reserves it."""
 
     def __init__(self, socket_: socket.socket, upstream: Address) -> None:
@@ -96,9 +261,9 @@ class Supervisor:
         self._uses: PortUses[Key] = PortUses(port_timeout)
         self._drain_timeout = drain_timeout
         self._lost = lost
-        self._secret = secrets.token_bytes(32)
+        self._secret = os.urandom(32)
         self._reserved: list[socket.socket] = []
-        self._ports: dict[Key, _Shared] = {}
+        self._ports: dict[Key, _SharedPort] = {}
         self._workers: list[_Process] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._closing: asyncio.Task[None] | None = None
@@ -121,7 +286,7 @@ class Supervisor:
             for node, number in ports.by_node.items():
                 place = Address(self._listen[name].host, number)
                 reserved = await self._reserve_first(place, f" (the port of node {node})")
-                self._ports[name, node] = _Shared(reserved, ANY)
+                self._ports[name, node] = _SharedPort(reserved, ANY)
         self.failed = asyncio.get_running_loop().create_future()
         loop = asyncio.get_running_loop()
         ready: list[asyncio.Future[None]] = [loop.create_future() for _ in range(self._count)]
@@ -145,7 +310,7 @@ class Supervisor:
                 worker.process = await asyncio.create_subprocess_exec(
                     *self._command, env=environment, pass_fds=(theirs.fileno(),)
                 )
-            reader, worker.writer = await asyncio.open_connection(sock=own, limit=LIMIT)
+            reader, worker.writer = await asyncio.open_connection(sock=own, limit=_LIMIT)
             async with self._settling:  # so that it has the same settings as the others
                 # From here on it gets all further ports.
                 self._workers.append(worker)
@@ -157,7 +322,7 @@ class Supervisor:
                         [*key, *port.upstream, port.number] for key, port in self._ports.items()
                     ],
                 }
-                worker.send(line(begin=begin))
+                worker.send(_line(begin=begin))
             try:
                 await self._serve(worker, reader, ready)
             finally:
@@ -213,21 +378,21 @@ class Supervisor:
                 try:
                     port = await self._open(key, upstream)
                 except (OSError, UnicodeError) as error:
-                    worker.send(line(refuse=[*key, why(error)]))
+                    worker.send(_line(refuse=[*key, why(error)]))
                     return
                 except WorkerError as error:
-                    worker.send(line(refuse=[*key, str(error)]))
+                    worker.send(_line(refuse=[*key, str(error)]))
                     return
             elif port.upstream == upstream:
-                worker.send(line(open=[*key, *upstream, port.number]))
+                worker.send(_line(open=[*key, *upstream, port.number]))
                 return
             port.upstream = upstream
             if key[0] not in self._fixed:
                 self._uses.use(key)
             for each in self._workers:
-                each.send(line(open=[*key, *upstream, port.number]))
+                each.send(_line(open=[*key, *upstream, port.number]))
 
-    async def _open(self, key: Key, upstream: Address) -> _Shared:
+    async def _open(self, key: Key, upstream: Address) -> _SharedPort:
         """Reserve a port for a broker. Raises WorkerError, and OSError."""
         name, _ = key
         if sum(listener == name for listener, _ in self._ports) >= MAX_PORTS - 1:
@@ -242,12 +407,12 @@ class Supervisor:
             if former := self._uses.former(key):
                 with suppress(OSError):  # another program has it
                     found = await self._reserve(Address(host, former))
-                    self._ports[key] = _Shared(found, upstream)
+                    self._ports[key] = _SharedPort(found, upstream)
                     return self._ports[key]
             for _ in range(_OFFERS):
                 found = await self._reserve(Address(host, 0))
                 if not self._uses.is_of_another(key, int(found.getsockname()[1])):
-                    self._ports[key] = _Shared(found, upstream)
+                    self._ports[key] = _SharedPort(found, upstream)
                     return self._ports[key]
                 others.append(found)
         finally:
@@ -259,7 +424,7 @@ class Supervisor:
         port = self._ports.pop(key)
         self._uses.close(key, port.number)
         for each in self._workers:
-            each.send(line(close=list(key)))
+            each.send(_line(close=list(key)))
         port.socket.close()
 
     async def _close_unused(self) -> None:
@@ -302,7 +467,7 @@ class Supervisor:
             self._round += 1
             for worker in asked:
                 worker.prepared = loop.create_future()
-                worker.send(line(prepare=[self._round, settings]))
+                worker.send(_line(prepare=[self._round, settings]))
             answers = [each.prepared for each in asked if each.prepared is not None]
             if answers:
                 await asyncio.wait(answers, timeout=_PREPARE)
@@ -313,7 +478,7 @@ class Supervisor:
                 elif answer.result():
                     wrong.append(answer.result())
             for worker in asked:
-                worker.send(line(settle=[self._round, not wrong]))
+                worker.send(_line(settle=[self._round, not wrong]))
             if wrong:
                 raise SettingsError(wrong[0])
             self._settings = settings
@@ -325,7 +490,7 @@ class Supervisor:
         for worker in self._workers:
             if worker.asked is None or worker.asked.done():
                 worker.asked = loop.create_future()
-                worker.send(line(numbers=True))
+                worker.send(_line(numbers=True))
             asked.append((worker, worker.asked))
         if asked:
             await asyncio.wait([each for _, each in asked], timeout=_GRACE)

@@ -10,7 +10,7 @@ import pytest
 from kafka_wire import ApiVersionsResponse, HeartbeatRequest, HeartbeatResponse, MetadataResponse
 
 from krammar.proxy import Exchange, Filter, Proxy, on
-from krammar.proxy.rewritten import MAX_BYTES, MAX_ENTRIES, Rewritten
+from krammar.proxy.rewriter import MAX_BYTES, MAX_ENTRIES, Rewritten
 from krammar.proxy.route import Route
 from tests.proxy.support import address
 from tests.support.frames import framed, read_frame
