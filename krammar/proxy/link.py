@@ -158,10 +158,10 @@ class Link:
     def half_closed(self, side: Side) -> None:
         side.ended = True
         if side is self.client:
-            self._state.end("by the client")
+            self._state.note_end("by the client")
             self._requests.check_eof()
         else:
-            self._state.end("by the broker")
+            self._state.note_end("by the broker")
             self._responses.broker_ended()
 
     def disconnected(self, side: Side, error: Exception | None) -> None:
@@ -334,7 +334,7 @@ class Link:
             return
         self._count_filter_error(error)
         level, text = why_closed(error)
-        state.end(f"by the proxy: {error.reason if isinstance(error, Close) else text}")
+        state.note_end(f"by the proxy: {error.reason if isinstance(error, Close) else text}")
         self._log(level, text, None if level < logging.ERROR else error)
         LOG.debug("where it was raised:", exc_info=error.__cause__ or error)
         state.closed = True
@@ -345,7 +345,7 @@ class Link:
 
     def _broker_lost(self, error: Exception | None) -> None:
         if isinstance(error, OSError):
-            self._state.end(f"broker: {self.settings.brokers.why(error)}")
+            self._state.note_end(f"broker: {self.settings.brokers.why(error)}")
         if isinstance(error, ssl.SSLError):  # for example, TLS 1.3 refuses certificates late
             why = self.settings.brokers.why(error)
             self._tls_error = f"connection to {self._upstream}: {why}"
@@ -355,7 +355,9 @@ class Link:
     def _client_lost(self, error: Exception | None) -> None:
         state = self._state
         state.closed = True
-        state.end(f"client: {describe(error)}" if isinstance(error, OSError) else "by the proxy")
+        state.note_end(
+            f"client: {describe(error)}" if isinstance(error, OSError) else "by the proxy"
+        )
         for each in state.watches:
             try:
                 each.closed()
@@ -372,8 +374,8 @@ class Link:
                     self._metrics.error(entry.route.api_key, "lost")
         self._listeners.left(self._port)
         self._services.lost(self)
-        self._requests.end()
-        self._responses.end()
+        self._requests.client_lost()
+        self._responses.client_lost()
         self._in_flight.fail_own()
         self.broker.abort()
 

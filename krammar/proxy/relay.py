@@ -16,7 +16,7 @@ from typing import Protocol, cast
 from krammar.proxy.errors import hook_error
 from krammar.proxy.heads import Data, Pieces
 from krammar.proxy.interface import Connection, Watch
-from krammar.proxy.partial import LargeFrames
+from krammar.proxy.partial_frames import LargeFrames
 from krammar.util.turns import Turns
 from krammar.util.worker import WorkerThread
 
@@ -90,7 +90,7 @@ class LinkState:
         self.silent = False
         self.closed = False
 
-    def end(self, how: str) -> None:
+    def note_end(self, how: str) -> None:
         """Note how the connection ends, unless that is known."""
         self.connection.ended = self.connection.ended or how
 

@@ -51,7 +51,7 @@ from krammar.proxy.in_flight import (
     PendingRequest,
 )
 from krammar.proxy.interface import Close, Exchange, Silence
-from krammar.proxy.partial import SMALL_FRAME, Partial
+from krammar.proxy.partial_frames import SMALL_FRAME, PartialFrame
 from krammar.proxy.passing import PassingResponse, check_tags, hide_endpoints
 from krammar.proxy.relay import LinkState, Resources, Side, copy_of
 from krammar.proxy.rewriter import Rewriter
@@ -94,7 +94,7 @@ class _Scanner(ABC):
         self._resources = resources
         self._memory = resources.memory
         self._view = memoryview(resources.memory)
-        self._partial = Partial(resources.large, state.fail)
+        self._partial = PartialFrame(resources.large, state.fail)
         self._parts: Pieces = []  # what the next write joins
         self._task: asyncio.Task[None] | None = None
         self._in_task = False  # whether it runs the coroutine of a frame
@@ -189,8 +189,8 @@ class _Scanner(ABC):
         elif isinstance(error := task.exception(), Exception):  # others end the process
             self._state.fail(error)
 
-    def end(self) -> None:
-        """Handle the end of the connection."""
+    def client_lost(self) -> None:
+        """Handle the end of the client's connection, which ends the link."""
         self._partial.forget()
         self._resources.turns.forget(self._side)
         if self._task is not None:
@@ -1179,7 +1179,7 @@ class ResponseScanner(_Scanner):
         if steps and client is not None:
             await take(steps, client)
             if client.is_closing():
-                self._state.end("by the proxy: closed by a filter")
+                self._state.note_end("by the proxy: closed by a filter")
 
     def _decide(self) -> None:
         self._undecided = None

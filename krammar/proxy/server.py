@@ -20,7 +20,7 @@ from krammar.proxy.held import HeldFilters
 from krammar.proxy.interface import Connection, Filter
 from krammar.proxy.link import Link, Links, LinkServices, LinkSettings
 from krammar.proxy.listeners import FirstPorts, ListenError, Listeners, Port, SharedPorts
-from krammar.proxy.partial import LargeFrames
+from krammar.proxy.partial_frames import LargeFrames
 from krammar.proxy.ports import MAX_PORTS, PORT_TIMEOUT, FixedPorts, fixed_ports
 from krammar.proxy.relay import Resources
 from krammar.proxy.reloading import Reloading

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from krammar.proxy.partial import SMALL_FRAME, LargeFrames
+from krammar.proxy.partial_frames import SMALL_FRAME, LargeFrames
 from krammar.wire.framing import PREFIX
 
 # The most bytes of larger frames, over all connections, unless ``--max-frame`` needs more.

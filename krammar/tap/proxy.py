@@ -12,7 +12,7 @@ from krammar.faults import Faults
 from krammar.proxy.addresses import CONNECT_TIMEOUT, Address
 from krammar.proxy.link import Link
 from krammar.proxy.listeners import ListenError
-from krammar.proxy.partial import LargeFrames
+from krammar.proxy.partial_frames import LargeFrames
 from krammar.proxy.ports import FixedPorts, fixed_ports
 from krammar.proxy.server import Proxy, ProxyError
 from krammar.tap.cutting import MAX_LARGE_FRAMES

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from krammar.proxy.interface import Connection, Filter, Relay, Watch
-from krammar.proxy.partial import SMALL_FRAME, LargeFrames
+from krammar.proxy.partial_frames import SMALL_FRAME, LargeFrames
 from krammar.tap.cutting import Cut, Cutter, Piece
 from krammar.tap.frame import Frame, Observer
 from krammar.tap.inspector import Inspector

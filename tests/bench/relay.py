@@ -18,10 +18,10 @@ from krammar.util.event_loop import new_event_loop
 _MEMORY = memoryview(bytearray(MEMORY))
 
 
-class End(asyncio.BufferedProtocol):
-    """One end of a connection; ``peer`` is the other one. Slow receivers delay nobody."""
+class Side(asyncio.BufferedProtocol):
+    """One side of a connection; ``peer`` is the other one. Slow receivers delay nobody."""
 
-    peer: End
+    peer: Side
     transport: asyncio.Transport | None = None
     socket = -1  # its descriptor
     early = b""  # what has arrived before the broker was reached
@@ -53,11 +53,11 @@ class End(asyncio.BufferedProtocol):
             self.peer.transport.close()
 
 
-class Client(End):
-    """The end at the client."""
+class Client(Side):
+    """The side of the client."""
 
     def __init__(self, upstream: Address) -> None:
-        self.peer = End()
+        self.peer = Side()
         self.peer.peer = self
         self._upstream = upstream
 

@@ -1,4 +1,4 @@
-"""A frame that arrives in pieces, and the limit for the bytes of all of them."""
+"""Frames that arrive in pieces, and the limit for the bytes of all of them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class LargeFrames:
 
     limit: int
     held: int = 0
-    by_frame: dict[Partial, int] = field(default_factory=dict)
+    by_frame: dict[PartialFrame, int] = field(default_factory=dict)
 
     @property
-    def largest(self) -> Partial:
+    def largest(self) -> PartialFrame:
         """The largest of the frames."""
         return max(self.by_frame, key=self.by_frame.__getitem__)
 
 
-class Partial:
+class PartialFrame:
     """The current frame of one side: bytes that are collected until it is complete, or that pass unread.
 
     ``left``  bytes of it that have not arrived, and pass unread
