@@ -122,9 +122,9 @@ class Link:
             resources,
             in_flight,
             services.metrics,
-            self._rewriter,
-            self._new_exchange,
-            self._check_drained,
+            rewriter=self._rewriter,
+            new_exchange=self._new_exchange,
+            check_drained=self._check_drained,
         )
         self._requests = RequestScanner(
             self.client,
@@ -133,10 +133,10 @@ class Link:
             resources,
             in_flight,
             services.metrics,
-            self._responses,
-            self._new_exchange,
-            self._log_in,
-            self._check_drained,
+            responses=self._responses,
+            new_exchange=self._new_exchange,
+            log_in=self._log_in,
+            check_drained=self._check_drained,
         )
         self._own = OwnRequests(state, table, resources.worker, self._requests.send_own)
         reads = settings.chain.package.is_kafka_like

@@ -208,6 +208,7 @@ class RequestScanner(_Scanner):
     """Handles the bytes of the client, and writes to the broker.
 
     Args:
+        responses: sends the answers of filters when their turn comes.
         log_in: logs in at the broker, while no requests of the client are passed on.
         check_drained: closes a draining connection if nothing is under way.
     """
@@ -220,6 +221,7 @@ class RequestScanner(_Scanner):
         resources: Resources,
         in_flight: InFlight,
         metrics: ProxyMetrics | None,
+        *,
         responses: ResponseScanner,
         new_exchange: NewExchange,
         log_in: Callable[[], Awaitable[None]],
@@ -440,9 +442,9 @@ class RequestScanner(_Scanner):
         exchange: Exchange | None = None,
         started: float = 0.0,
     ) -> None:
-        """Note a request whose bytes follow, so that its response is expected.
+        """Note a request in flight, so that its response is expected.
 
-        Write the bytes without awaiting in between: another request could go before them.
+        Note the request and write it without awaiting in between: another one could be sent before it.
         """
         self._in_flight.entries.append(
             PendingRequest(correlation_id, route, exchange, started)
@@ -715,6 +717,7 @@ class ResponseScanner(_Scanner):
         resources: Resources,
         in_flight: InFlight,
         metrics: ProxyMetrics | None,
+        *,
         rewriter: Rewriter,
         new_exchange: NewExchange,
         check_drained: Callable[[], None],
