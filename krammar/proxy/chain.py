@@ -329,13 +329,13 @@ class RouteTable:
     ``chain``      the filters
     ``routes``     by api key and version as one number of 32 bits
     ``max_frame``  the largest frame that is read, in bytes
-    ``locked``     whether the client must log in first
     """
+
+    __slots__ = ("chain", "max_frame", "routes")
 
     def __init__(self, chain: Chain, max_frame: int) -> None:
         self.chain = chain
         self.max_frame = max_frame
-        self.locked = False
         self.routes: dict[int, Route | None] | RestrictedRoutes = chain.routes
 
     def unknown(self, api: int) -> Route | None:

@@ -80,6 +80,8 @@ class InFlight:
     ``outbox``   own requests that wait for the end of a client's frame, and their bytes
     """
 
+    __slots__ = ("answers", "entries", "outbox")
+
     def __init__(self) -> None:
         self.entries: deque[Entry] = deque()
         self.answers = 0

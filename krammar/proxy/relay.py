@@ -45,6 +45,7 @@ class Resources:
 
     ``large``   limits the large frames that are collected; beyond it, they pass unread, or the largest is refused
     ``memory``  for one read, of any connection
+    ``view``    of the memory
     ``turns``   shares each turn of the event loop among all connections
     ``worker``  decodes and encodes large frames
     """
@@ -53,6 +54,10 @@ class Resources:
     memory: bytearray = field(default_factory=lambda: bytearray(MEMORY))
     turns: Turns = field(default_factory=Turns)
     worker: WorkerThread = field(default_factory=WorkerThread)
+    view: memoryview = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.view = memoryview(self.memory)
 
     def has_time(self) -> bool:
         """Return whether this turn of the event loop has time for more frames."""
@@ -79,6 +84,17 @@ class LinkState:
     Args:
         fail: closes the link because of an error.
     """
+
+    __slots__ = (
+        "closed",
+        "connection",
+        "draining",
+        "fail",
+        "locked",
+        "offered",
+        "silent",
+        "watches",
+    )
 
     def __init__(self, connection: Connection, fail: Callable[[BaseException], None]) -> None:
         self.connection = connection
@@ -164,7 +180,7 @@ class Side(asyncio.BufferedProtocol):
         self._resources = resources
         self._turns = resources.turns
         self._memory = resources.memory
-        self._view = memoryview(resources.memory)
+        self._view = resources.view
         self._socket = -1  # its descriptor, if bytes can be written without the transport
         self._holds: set[str] = set()
 

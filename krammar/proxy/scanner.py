@@ -93,7 +93,7 @@ class _Scanner(ABC):
         self._table = table
         self._resources = resources
         self._memory = resources.memory
-        self._view = memoryview(resources.memory)
+        self._view = resources.view
         self._partial = PartialFrame(resources.large, state.fail)
         self._parts: Pieces = []  # what the next write joins
         self._task: asyncio.Task[None] | None = None
@@ -549,8 +549,8 @@ class RequestScanner(_Scanner):
 
     def _decide(self) -> None:
         """Report what filters have noted for the request, and that no more notes follow."""
-        if self._unnoted is not None:
-            exchange, self._unnoted = self._unnoted, None
+        exchange, self._unnoted = self._unnoted, None
+        if exchange is not None and exchange.notes:
             self._state.note(True, exchange.correlation_id, exchange.notes)
         if self._undecided is not None:
             self._undecided = None
