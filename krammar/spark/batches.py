@@ -1,12 +1,14 @@
-"""Converts record batches to Arrow batches of limited size, and clips them to offsets."""
+"""Converts record batches to Arrow batches of limited size, clips them to offsets, and joins small ones."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from krammar.util.server_memory import RetainedMemory
 from krammar.wire.batches import BatchHeader
 from krammar.wire.batches.arrow import iter_records
 
@@ -62,3 +64,16 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         return batches[0]
     (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return joined
+
+
+@contextlib.contextmanager
+def reuse_freed_memory() -> Iterator[None]:
+    """Let glibc hold up to 32 MiB of freed memory, and return it to the system at the end.
+
+    Reading 100 MB of records of 1 kB takes 0.16 s of processor time instead of 0.24 s.
+    """
+    memory = RetainedMemory()
+    try:
+        yield
+    finally:
+        memory.trim()

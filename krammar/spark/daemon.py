@@ -15,7 +15,6 @@ _MODULES = (
     "krammar.spark.rows",
     "krammar.spark.kafka.read",
     "krammar.spark.kafka.source",
-    "krammar.spark.logs.read",
     "krammar.spark.logs.source",
 )
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, NoReturn, Protocol, cast
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from krammar.spark.errors import SparkSourceError
-from krammar.spark.failing import FailingStreamReader
 from krammar.spark.kafka.plan import named_topics
 from krammar.spark.option_table import Use
 from krammar.spark.options import Options
 from krammar.spark.schema import check_schema
-from krammar.spark.sources import source_of
 from krammar.spark.tables import (
     NO_OPTIONS,
     columns_of_new_table,
@@ -24,11 +23,36 @@ from krammar.spark.tables import (
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
-        DataSourceStreamReader,
         DataSourceStreamWriter,
         DataSourceWriter,
     )
     from pyspark.sql.types import StructType
+
+
+class SparkSource(Protocol):
+    """The functions in the module of a source. They raise SparkSourceError."""
+
+    def schema(self, options: Options) -> StructType:
+        """Return the columns, which depend on the options."""
+
+    def reader(self, options: Options, schema: StructType) -> DataSourceReader:
+        """Return a reader for batches."""
+
+    def stream_reader(self, options: Options, schema: StructType) -> DataSourceStreamReader:
+        """Return a reader for streams."""
+
+
+_MODULES = {
+    "frames": "krammar.spark.frames",
+    "journal": "krammar.spark.journal.source",
+    "kafka": "krammar.spark.kafka.source",
+    "logs": "krammar.spark.logs.source",
+}
+
+
+def source_of(options: Options) -> SparkSource:
+    """Return the module of the source that the options name."""
+    return cast(SparkSource, import_module(_MODULES[options.source]))
 
 
 class KrammarDataSource(DataSource):
@@ -93,3 +117,22 @@ class KrammarDataSource(DataSource):
             options = self._parsed
         options.check_use(use)
         return options
+
+
+class FailingStreamReader(DataSourceStreamReader):
+    """Raises an error when Spark calls a method for the first time, so that Spark shows it."""
+
+    def __init__(self, error: SparkSourceError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> NoReturn:
+        raise self._error
+
+    def latestOffset(self, *_: object) -> NoReturn:  # PySpark 4.2 passes the start and a limit
+        raise self._error
+
+    def partitions(self, start: object, end: object) -> NoReturn:
+        raise self._error
+
+    def read(self, partition: object) -> NoReturn:
+        raise self._error

@@ -25,7 +25,7 @@ def schema_of(options: Options) -> StructType:
         OptionError: an option for decoding is wrong, or given without ``decode``; a column does not exist.
     """
     if options.given("decode"):
-        from krammar.spark.typed.rows import typed_schema
+        from krammar.spark.typed.records import typed_schema
 
         return _selected(options, typed_schema(options))
     for name in ("decodeVersion", "fields", "mode", "columnNameOfCorruptRecord"):
@@ -52,7 +52,7 @@ def rows_of(options: Options, schema: pa.Schema, topic: str, partition: int) -> 
         OptionError: an option for decoding is wrong.
     """
     if options.given("decode"):
-        from krammar.spark.typed.rows import TypedRows
+        from krammar.spark.typed.records import TypedRows
 
         return TypedRows(schema, topic, partition, options)
     from krammar.spark.rows import Rows

@@ -18,8 +18,14 @@ from pyspark.sql.types import BinaryType, DataType
 
 from krammar.spark.errors import OptionError
 from krammar.spark.schema import arrow_type
-from krammar.spark.typed.classes import check_version, named_class
-from krammar.spark.typed.columns import Decoder, Encoder, decode_column, to_array
+from krammar.spark.typed.messages import (
+    Decoder,
+    Encoder,
+    check_version,
+    decode_column,
+    named_class,
+    to_array,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

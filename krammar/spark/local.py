@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from krammar.spark.pyspark_version import PYSPARK
+from krammar.spark.undocumented import PYSPARK
 
 # Removed when the process ends.
 _folders: list[tempfile.TemporaryDirectory[str]] = []

@@ -20,8 +20,8 @@ from krammar.journal.mapping import Mapping
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.journal import delivery
 from krammar.spark.journal.delivery import JournalDelivery
-from krammar.spark.journal.intent_file import StoredIntents
-from krammar.spark.journal.task_rows import Published
+from krammar.spark.journal.intents import StoredIntents
+from krammar.spark.journal.rows_out import Published
 from tests.spark import sessions
 
 if TYPE_CHECKING:

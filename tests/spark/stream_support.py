@@ -14,8 +14,7 @@ from confluent_kafka import Producer
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
 from krammar.broker import Broker
-from krammar.spark.datasource import KrammarDataSource
-from krammar.spark.failing import FailingStreamReader
+from krammar.spark.datasource import FailingStreamReader, KrammarDataSource
 from krammar.spark.kafka.stream.reader import KafkaStreamReader, PlainStreamReader
 from krammar.spark.options import Options
 from tests.support.waiting import PATIENCE

@@ -18,8 +18,8 @@ from kafka_wire import ApiKey
 from krammar.broker import Broker
 from krammar.client import Client, Settings
 from krammar.client.fetch import Reader
+from krammar.spark.brokers import CLIENTS, ClientPool
 from krammar.spark.datasource import KrammarDataSource
-from krammar.spark.kafka.clients import CLIENTS, ClientPool
 from tests.client.conftest import broker_behind
 from tests.client.proxy import Proxy
 from tests.spark.stream_support import produce

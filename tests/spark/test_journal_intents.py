@@ -36,11 +36,9 @@ from krammar.journal import (
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import SparkSourceError
 from krammar.spark.journal import delivery as delivery_module
-from krammar.spark.journal import intent_file
 from krammar.spark.journal import intents as intents_module
-from krammar.spark.journal.intent_file import RowTotals, Write
-from krammar.spark.journal.intents import IntentStore
-from krammar.spark.journal.task_rows import Published
+from krammar.spark.journal.intents import IntentStore, RowTotals, Write
+from krammar.spark.journal.rows_out import Published
 from krammar.spark.schema import arrow_schema
 from krammar.spark.writing.writers import KafkaStreamWriter
 
@@ -289,8 +287,7 @@ class Schedule:
         called = {name: getattr(os, name) for name in dir(os) if not name.startswith("_")}
         for name in ("listdir", "link", "rename", "replace", "open"):
             called[name] = wrap(called[name])
-        for module in (intents_module, intent_file):
-            patch.setattr(module, "os", SimpleNamespace(**called))
+        patch.setattr(intents_module, "os", SimpleNamespace(**called))
         patch.setattr(intents_module, "read_intents", wrap(intents_module.read_intents))
         for name in ("store", "appended", "forget_before", "latest"):
             patch.setattr(IntentStore, name, wrap(getattr(IntentStore, name)))

@@ -41,8 +41,8 @@ from krammar.spark.errors import BrokerError, OptionError, SchemaError, SparkSou
 from krammar.spark.journal import delivery as delivery_module
 from krammar.spark.journal import task_rows
 from krammar.spark.journal.delivery import JournalDelivery
-from krammar.spark.journal.intent_folder import FOLDER
-from krammar.spark.journal.task_rows import Published
+from krammar.spark.journal.intents import FOLDER
+from krammar.spark.journal.rows_out import Published
 from krammar.spark.kafka.rows_out import RowError
 from krammar.spark.schema import HEADERS_TYPE, arrow_schema
 from krammar.spark.writing.delivery import Count

@@ -21,9 +21,9 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 from krammar.broker import Broker
 from krammar.client import Client, Reader
 from krammar.spark import PUSHDOWN_SETTING
+from krammar.spark.brokers import ClientPool
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, DataLossError, OptionError, SparkSourceError
-from krammar.spark.kafka.clients import ClientPool
 from krammar.spark.kafka.plan import Task
 from krammar.spark.kafka.source import KafkaReader, schema
 from krammar.spark.options import Options

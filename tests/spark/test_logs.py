@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from krammar.broker import Broker
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.manager import LogManager
-from krammar.spark.logs.folders import find_partitions, only_replica
+from krammar.spark.logs.plan import find_partitions, only_replica
 from tests.spark.logs_support import CODECS, FIRST_MS, STEP_MS, Folder, Row, consume
 from tests.spark.support import fails, load, rows, task_sizes
 

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 
 from krammar.logfiles import segment
-from krammar.spark import PUSHDOWN_SETTING, push_filters, register
+from krammar.spark import PUSHDOWN_SETTING, register, undocumented
 from krammar.spark.logs.source import LogReader, schema
 from krammar.spark.options import Options
 from tests.spark.logs_support import FIRST_MS, STEP_MS, Folder
@@ -135,11 +135,11 @@ def test_register_turns_it_on(spark: SparkSession, folder: Folder) -> None:
 def test_all_records_are_read_if_spark_might_reject_the_reader(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a version of PySpark for which ``push_filters`` was not written."""
+    """As with a version of PySpark for which ``FilterTakingReader`` was not written."""
     filters: list[Filter] = [EqualTo(("topic",), "nothing")]
     options = Options({"source": "logs", "path": str(folder.path), "subscribe": "sizes"})
     for takes in (True, False):
-        monkeypatch.setattr(push_filters, "TAKES_FILTERS", takes)
+        monkeypatch.setattr(undocumented, "TAKES_FILTERS", takes)
         reader = LogReader(options, schema(options))
         # PySpark 4.1 to 4.3 see no difference, and accept the reader while push-down is off.
         assert reader.pushFilters.__func__ is DataSourceReader.pushFilters

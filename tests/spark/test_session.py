@@ -22,7 +22,7 @@ from tests.samples import blocks
 _SHOW = """
 import os
 print("python", os.environ["PYSPARK_PYTHON"])
-loaded = "krammar.spark.logs.read"
+loaded = "krammar.spark.logs.source"
 print("worker", spark.sparkContext.parallelize([loaded]).map(lambda name: name in __import__("sys").modules).collect())
 print("zips", [path for path in os.environ["SPARK_HOME"].split() if "krammar-spark-" in path] != [])
 sockets = spark.conf.get("spark.python.unix.domain.socket.dir")

@@ -20,9 +20,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from krammar.broker import Broker
 from krammar.client import Client
+from krammar.spark import undocumented
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, DataLossError, OptionError, SparkSourceError
-from krammar.spark.kafka.stream import choice, planned_rows, small
+from krammar.spark.kafka import source as kafka_source
+from krammar.spark.kafka.stream import limited
 from krammar.spark.kafka.stream.reader import PlainStreamReader
 from tests.spark.stream_support import Checkpoint, Query, by_partition, given, produce, records
 
@@ -120,7 +122,7 @@ def test_offsets_are_in_order(broker: Broker, client: Client) -> None:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first batch may be read where it is planned."""
-    monkeypatch.setattr(small, "_FIRST_BATCHES", 0)
+    monkeypatch.setattr(limited, "_FIRST_BATCHES", 0)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -144,8 +146,8 @@ def test_small_batches_are_read_where_they_are_planned(broker: Broker, topic: st
 def test_tasks_read_all_batches_if_spark_takes_no_rows(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a version of PySpark for which ``planned_rows`` was not written."""
-    monkeypatch.setattr(planned_rows, "PASSES_ROWS", False)
+    """As with a version of PySpark for which ``RowPassingReader`` was not written."""
+    monkeypatch.setattr(undocumented, "PASSES_ROWS", False)
     produce(broker, topic, {0: 12})
     with Query(broker, subscribe=topic, **EARLIEST) as query:
         start = query.reader.initialOffset()
@@ -185,7 +187,7 @@ def test_few_large_records_make_tasks(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a batch was too large, only batches with fewer offsets are tried."""
-    monkeypatch.setattr(small, "_SMALL_BYTES", 1000)
+    monkeypatch.setattr(limited, "_SMALL_BYTES", 1000)
     produce(broker, topic, {0: 10}, b"v" * 200)
     with Query(broker, subscribe=topic, **EARLIEST) as query:
         start = query.reader.initialOffset()
@@ -203,7 +205,7 @@ def test_few_large_records_make_tasks(
 def test_a_large_record_makes_tasks_for_a_while(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small, "_SMALL_BYTES", 1000)
+    monkeypatch.setattr(limited, "_SMALL_BYTES", 1000)
     produce(broker, topic, {0: 1}, b"v" * 2000)
     with Query(broker, subscribe=topic, **EARLIEST) as query:
         start = query.reader.initialOffset()
@@ -221,7 +223,7 @@ def test_a_large_record_makes_tasks_for_a_while(
 def test_the_most_offsets_that_are_read_where_they_are_planned(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small, "_SMALL_OFFSETS", 10)
+    monkeypatch.setattr(limited, "_SMALL_OFFSETS", 10)
     produce(broker, topic, {0: 10})
     with Query(broker, subscribe=topic, **EARLIEST) as query:
         start = query.reader.initialOffset()
@@ -315,7 +317,7 @@ def test_wrong_options(options: dict[str, str], message: str) -> None:
 
 
 def test_limits_before_spark_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_HAS_LIMITS", False)
+    monkeypatch.setattr(kafka_source, "_HAS_LIMITS", False)
     options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "x"}
     plain = KrammarDataSource(options)
     assert isinstance(plain.streamReader(plain.schema()), PlainStreamReader)

@@ -22,8 +22,7 @@ from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.decoding import schema_of
 from krammar.spark.errors import MalformedRecordError, OptionError
 from krammar.spark.options import Options
-from krammar.spark.typed.classes import named_class
-from krammar.spark.typed.columns import Decoder, Encoder
+from krammar.spark.typed.messages import Decoder, Encoder, named_class
 from krammar.wire.batches import Record, encode_batch
 from krammar.wire.classes import encode_as
 from krammar.wire.message import Codec

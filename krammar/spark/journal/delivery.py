@@ -42,13 +42,16 @@ from pyspark import TaskContext
 
 from krammar.journal import AckIntent, Clock, JournalError, Publisher, append_intents
 from krammar.spark.errors import OptionError, SparkSourceError
-from krammar.spark.journal.intent_file import RowTotals, StoredIntents, Write, hash_of
-from krammar.spark.journal.intent_folder import intent_folder
-from krammar.spark.journal.intents import IntentStore
+from krammar.spark.journal.intents import (
+    IntentStore,
+    RowTotals,
+    StoredIntents,
+    Write,
+    hash_of,
+    intent_folder,
+)
 from krammar.spark.journal.places import JournalPlace
-from krammar.spark.journal.repeated import check_repeated
-from krammar.spark.journal.rows_out import messages_of
-from krammar.spark.journal.task_rows import Published, RowCounter, RowPublisher
+from krammar.spark.journal.rows_out import Published, RowCounter, RowPublisher, messages_of
 from krammar.spark.option_table import Use
 from krammar.spark.options import Options
 from krammar.spark.writing.delivery import Messages
@@ -56,6 +59,7 @@ from krammar.spark.writing.delivery import Messages
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +69,8 @@ _BATCH_ID = "streaming.sql.batchId"
 
 # The prefixes of writers' names.
 _QUERY, _ID, _UNNAMED = "query-", "id-", "unnamed-"
+
+_UNKNOWN = RowTotals(0, b"")
 
 
 class JournalDelivery:
@@ -330,3 +336,33 @@ def journal_delivery(options: Options, schema: StructType, use: Use) -> JournalD
     delivery = JournalDelivery(options, schema, use)
     delivery.recover()
     return delivery
+
+
+def check_repeated(write: Write, rows: RowTotals, stored: StoredIntents) -> None:
+    """Raise SparkSourceError if a write was committed with other rows."""
+    committed = stored.rows_of(write.batch)
+    if committed is None:
+        if not rows.number:
+            return  # a micro-batch without rows is not stored
+        text = (
+            f"Spark runs {write.text}, but batch {stored.write.batch} is already committed, and it is not known "
+            f"any more which rows batch {write.batch} had"
+        )
+    elif committed in (rows, _UNKNOWN):
+        return
+    else:
+        text = (
+            f"{write.text} was committed with {committed.number} rows, and now has {rows.number} different rows, "
+            "which were not written"
+        )
+    raise SparkSourceError(
+        f"{text}. "
+        + (
+            "Use another writeId for different rows"
+            if write.batch < 0
+            else "Probably the checkpoint was restored or damaged, or another driver runs the same query. Restore "
+            "the newest checkpoint; or name a new folder with the option intents, and rows may be written twice"
+        )
+        + ". If the query computes different rows in each run (random values, the current time), set "
+        "repeatedBatch=skip to leave the committed rows unchanged"
+    )

@@ -1,4 +1,4 @@
-"""Stores the intents of writes in a folder.
+"""Stores the intents of writes in a folder, until their acknowledgements are in the journals.
 
 A batch write has a file. The write is committed when the file exists. The file appears complete, under a name that
 only one driver can create.
@@ -14,7 +14,7 @@ A driver writes the file of a micro-batch, and then commits the micro-batch by r
 have seen the same token, only one can rename it. The token is never removed and its number only grows, so a driver
 that has stalled for any time cannot commit a micro-batch that another driver has passed.
 
-``intent_file`` reads and writes the files.
+A file is the message WriteIntents of ``definitions/journal_wire`` and a CRC-32.
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 from uuid import uuid4
+from zlib import crc32
 
-from krammar.journal import AckIntent
-from krammar.spark.errors import SparkSourceError
-from krammar.spark.journal.intent_file import (
-    RowTotals,
-    StoredIntents,
-    Write,
-    hash_of,
-    read_intents,
-    write_intents,
-)
-from krammar.util.durable import make_folders, sync, sync_all
+import journal_wire as wire
+
+from krammar.journal import AckIntent, encode_intents
+from krammar.spark.errors import OptionError, SparkSourceError
+from krammar.spark.options import Options
+from krammar.spark.paths import local_path
+from krammar.util.durable import make_folders, sync, sync_all, write_fully
+from krammar.wire.errors import WireError
+
+# The folder in the checkpoint of a query.
+FOLDER = "krammar-intents"
 
 _SUFFIX = ".intents"
 _LAST = ".last"
-_FOLDER = ".batches"
+_BATCHES = ".batches"
 # The token of a query without a micro-batch. It sorts before all others.
 _START = f"0-start{_LAST}"
 _ONCE = re.compile(r"[^.].*-once\.intents")
@@ -53,6 +55,154 @@ _OF_BATCH = re.compile(r"\.?(\d{20})-")
 
 # How many micro-batches' row totals are stored: as many batches as Spark retains in its checkpoints.
 _REMEMBERED = 100
+
+
+class Write(NamedTuple):
+    """A micro-batch of the query ``writer``; or, if ``batch`` is -1, the batch write ``writer``."""
+
+    writer: str
+    batch: int = -1
+
+    @property
+    def text(self) -> str:
+        """The write, for messages."""
+        return f"batch {self.batch} of {self.writer}" if self.batch >= 0 else self.writer
+
+
+class RowTotals(NamedTuple):
+    """How many rows a write has, and the sum of their hashes modulo 2 ** 128.
+
+    Neither depends on the order of rows or the number of tasks. An empty sum means unknown rows.
+    """
+
+    number: int
+    sum: bytes
+
+
+class StoredIntents(NamedTuple):
+    """What is stored about a write.
+
+    ``hash``      identifies the intents
+    ``appended``  whether all intents are in their journals; the intents themselves are not stored any more then
+    ``earlier``   the query's earlier micro-batches and their rows
+    """
+
+    write: Write
+    intents: list[AckIntent]
+    rows: RowTotals
+    hash: bytes
+    appended: bool = False
+    earlier: tuple[tuple[int, RowTotals], ...] = ()
+
+    def rows_of(self, batch: int) -> RowTotals | None:
+        """Return the row totals of a micro-batch, or None if they are not stored any more."""
+        return {**dict(self.earlier), self.write.batch: self.rows}.get(batch)
+
+
+def hash_of(intents: Iterable[AckIntent]) -> bytes:
+    """Return a hash that is unique to one attempt: each attempt has its own producers."""
+    return sha256(encode_intents(intents)).digest()[:16]
+
+
+def write_intents(path: Path, stored: StoredIntents) -> Path:
+    """Write a new file durably; remove it if that fails."""
+    data = wire.WriteIntents(
+        version=1,
+        writer=stored.write.writer,
+        batch=stored.write.batch,
+        appended=stored.appended,
+        intents=[wire.AckIntent(journal=j, intent=intent) for j, intent in stored.intents],
+        intents_hash=stored.hash,
+        rows=wire.WrittenRows(count=stored.rows.number, sum=stored.rows.sum),
+        earlier=[
+            wire.WriteIntents.Earlier(
+                batch=batch, rows=wire.WrittenRows(count=rows.number, sum=rows.sum)
+            )
+            for batch, rows in stored.earlier
+        ],
+    ).encode()
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            write_fully(file, data + crc32(data).to_bytes(4, "big"), 0)
+            os.fsync(file)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+        finally:
+            os.close(file)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def read_intents(path: Path) -> StoredIntents:
+    """Read a file.
+
+    Raises:
+        FileNotFoundError: it does not exist.
+        SparkSourceError: it is damaged.
+    """
+    data = path.read_bytes()
+    body, checksum = data[:-4], data[-4:]
+    try:
+        if len(data) < 4 or crc32(body).to_bytes(4, "big") != checksum:
+            raise ValueError("its checksum is wrong")
+        found = wire.WriteIntents.decode(body)
+    except (WireError, ValueError) as error:
+        raise SparkSourceError(
+            f"{path}: {error}. It records what was about to be committed, so nothing can be written without it:"
+            " restore it, or name a new folder with the option intents"
+        ) from None
+    return StoredIntents(
+        Write(found.writer, found.batch),
+        [AckIntent(one.journal, one.intent) for one in found.intents],
+        RowTotals(found.rows.count, found.rows.sum),
+        found.intents_hash,
+        found.appended,
+        tuple((one.batch, RowTotals(one.rows.count, one.rows.sum)) for one in found.earlier),
+    )
+
+
+def intent_folder(options: Options, is_stream: bool) -> str:
+    """Return the folder in which intents are stored.
+
+    Raises:
+        OptionError: no folder is given, or the driver has not mounted it.
+    """
+    if options.given("intents"):
+        return _local("intents", options["intents"])
+    if not is_stream:
+        raise OptionError(
+            "intents",
+            "is required for batch writes with delivery=journal: a folder in which the driver stores what it is "
+            "about to acknowledge. Use the same folder for later writes",
+        )
+    if not options.given("checkpointLocation"):
+        raise OptionError(
+            "checkpointLocation",
+            "is required with delivery=journal, unless the option intents is set",
+        )
+    checkpoint = _local("checkpointLocation", options["checkpointLocation"])
+    # Spark writes this file when the query starts. A path without a scheme may belong to HDFS.
+    if not os.path.exists(os.path.join(checkpoint, "metadata")):
+        raise OptionError(
+            "checkpointLocation",
+            f"{checkpoint} is not in a file system that the driver has mounted, which delivery=journal "
+            "requires; name a folder in such a file system with the option intents",
+        )
+    return os.path.join(checkpoint, FOLDER)
+
+
+def _local(name: str, path: str) -> str:
+    try:
+        return local_path(path)
+    except OptionError:
+        raise OptionError(
+            name,
+            f"{path!r} is not in a file system that the driver has mounted, which delivery=journal requires; "
+            "name a folder in such a file system with the option intents",
+        ) from None
 
 
 class IntentStore:
@@ -90,7 +240,7 @@ class IntentStore:
                 # Another driver may have removed it in the meantime.
                 with suppress(FileNotFoundError):
                     yield read_intents(self.folder / name)
-            elif name.endswith(_FOLDER) and not name.startswith("."):
+            elif name.endswith(_BATCHES) and not name.startswith("."):
                 found = self._last(self.folder / name)
                 if found is not None:
                     yield found
@@ -216,7 +366,7 @@ class IntentStore:
         writer = quote(write.writer, safe="").replace(".", "%2E")
         if len(writer) > 150:  # file systems limit the length of names
             writer = sha256(writer.encode()).hexdigest()
-        return self.folder / (writer + (_FOLDER if write.batch >= 0 else f"-once{_SUFFIX}"))
+        return self.folder / (writer + (_BATCHES if write.batch >= 0 else f"-once{_SUFFIX}"))
 
     def _path(self, stored: StoredIntents) -> Path:
         place = self._place(stored.write)

@@ -23,10 +23,9 @@ from krammar.journal import (
     UnknownJournalError,
     framing_by_content_type,
 )
-from krammar.spark.brokers import brokers_text, settings_of
+from krammar.spark.brokers import brokers_text, recheck, settings_of
 from krammar.spark.errors import BrokerError, OptionError, SparkSourceError
 from krammar.spark.kafka.plan import is_chosen
-from krammar.spark.kafka.recheck import recheck
 from krammar.spark.options import Options
 from krammar.spark.paths import local_path
 

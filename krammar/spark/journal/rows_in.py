@@ -22,7 +22,7 @@ from krammar.spark.errors import OptionError
 from krammar.spark.journal.rows_out import message_class
 from krammar.spark.options import Options
 from krammar.spark.schema import HEADERS_TYPE, arrow_schema
-from krammar.spark.typed.columns import to_array
+from krammar.spark.typed.messages import to_array
 from krammar.spark.typed.types import Mapped, mapped_class
 from krammar.wire.message import Codec
 

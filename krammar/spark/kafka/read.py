@@ -17,10 +17,9 @@ from krammar.client.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from krammar.spark.batches import MOST_ROWS, batches_to_arrow, clip
+from krammar.spark.batches import MOST_ROWS, batches_to_arrow, clip, reuse_freed_memory
 from krammar.spark.kafka.plan import Task, deleted_topic
 from krammar.spark.loss import report_loss
-from krammar.spark.memory import reuse_freed_memory
 from krammar.wire.batches import BatchHeader
 from krammar.wire.batches.header import LOG_APPEND_TIME
 from krammar.wire.errors import DecodeError

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from krammar.spark.kafka.clients import CLIENTS
-from krammar.spark.kafka.plan import plan, select
+from krammar.spark.brokers import CLIENTS
+from krammar.spark.errors import OptionError
+from krammar.spark.kafka.plan import named_topics, plan, select
 from krammar.spark.kafka.tasks import KafkaPartition, TaskReader
 from krammar.spark.options import Options
 from krammar.spark.pushdown import FilteringReader
+from krammar.spark.undocumented import PYSPARK
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
     from pyspark.sql.types import StructType
+
+_HAS_LIMITS = PYSPARK >= (4, 2)
 
 
 def schema(options: Options) -> StructType:
@@ -26,9 +30,30 @@ def reader(options: Options, schema: StructType) -> KafkaReader:
 
 
 def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReader:
-    from krammar.spark.kafka.stream.choice import reader_of  # not needed for batches
+    """Return the reader of a stream that the installed version of PySpark can call.
 
-    return reader_of(options, schema)
+    Raises:
+        OptionError: an option needs a newer PySpark, or options contradict each other.
+    """
+    # Batches need none of the modules that this function imports.
+    named_topics(options)
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+        if options.given(name) and not _HAS_LIMITS:
+            raise OptionError(name, "needs PySpark 4.2 or later")
+    if options.given("maxTriggerDelay") and not options.given("minOffsetsPerTrigger"):
+        raise OptionError("maxTriggerDelay", "has no meaning without minOffsetsPerTrigger")
+    most, least = options["maxOffsetsPerTrigger"], options["minOffsetsPerTrigger"]
+    if most is not None and least is not None and least > most:
+        raise OptionError(
+            "minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger={most}"
+        )
+    if not _HAS_LIMITS:
+        from krammar.spark.kafka.stream.reader import PlainStreamReader
+
+        return PlainStreamReader(options, schema)
+    from krammar.spark.kafka.stream.limited import LimitedStreamReader
+
+    return LimitedStreamReader(options, schema)
 
 
 class KafkaReader(TaskReader, FilteringReader):

@@ -14,10 +14,8 @@ from krammar.client import Client
 from krammar.client.errors import UnknownTopicOrPartition
 from krammar.client.fetch import FETCH_BY_ID
 from krammar.client.metadata import NO_ID
-from krammar.spark.brokers import broker_errors, settings_of
-from krammar.spark.kafka.clients import CLIENTS
+from krammar.spark.brokers import CLIENTS, broker_errors, recheck, settings_of
 from krammar.spark.kafka.plan import Task, deleted_topic
-from krammar.spark.kafka.recheck import recheck
 from krammar.spark.loss import report_loss
 from krammar.spark.options import Options
 from krammar.spark.ranges import combine, split

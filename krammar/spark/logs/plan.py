@@ -1,16 +1,15 @@
-"""Plans a read: splits segments into tasks of bytes and offsets."""
+"""Plans a read: finds the partitions below the paths, and splits their segments into tasks of bytes and offsets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from krammar.logfiles.damage import UNFINISHED, DamageError
-from krammar.logfiles.partition import PartitionFiles, PartitionFolder
+from krammar.logfiles.partition import PartitionFiles, PartitionFolder, partitions_in
 from krammar.logfiles.segment import Segment
 from krammar.logfiles.transactions import Aborted, Transactions, transactions_of
 from krammar.spark.errors import DataLossError, MissingDataError
-from krammar.spark.logs.folders import Replicas, only_replica
 from krammar.spark.loss import check_offset
 from krammar.spark.offsets import (
     EARLIEST,
@@ -30,8 +29,49 @@ from krammar.spark.options import Options
 from krammar.spark.pushdown import Wanted
 from krammar.wire.errors import WireError
 
+# The folders of one partition; there are several if the paths belong to several brokers.
+Replicas = list[PartitionFolder]
+
 # The most bytes of a log that one task reads, unless one batch is larger.
 TASK_BYTES = 64 << 20
+
+
+def find_partitions(paths: Sequence[str]) -> dict[TopicPartition, Replicas]:
+    """Return the partitions in log dirs, by topic and number; a path may also be a partition's folder.
+
+    Raises:
+        MissingDataError: a path does not exist, is not a folder, or contains no partition.
+    """
+    found: dict[TopicPartition, Replicas] = {}
+    for path in paths:
+        try:
+            folders = list(partitions_in(path))
+        except FileNotFoundError:
+            raise MissingDataError(f"{path} does not exist") from None
+        except NotADirectoryError:
+            raise MissingDataError(f"{path} is not a folder") from None
+        if not folders:
+            raise MissingDataError(
+                f"{path} contains no partition's folder, such as orders-0; load a broker's log dir"
+            )
+        for folder in folders:
+            found.setdefault(folder.key, []).append(folder)
+    return found
+
+
+def only_replica(replicas: Replicas) -> PartitionFolder:
+    """Return the folder of a partition.
+
+    Raises:
+        MissingDataError: the partition has several folders. Nothing in them tells which replica is complete.
+    """
+    folder, *others = replicas
+    if others:
+        raise MissingDataError(
+            f"{folder.topic}-{folder.partition} is in {folder.path} and in {others[0].path}; load one of"
+            " them"
+        )
+    return folder
 
 
 @dataclass(frozen=True, slots=True)

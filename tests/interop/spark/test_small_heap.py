@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 from confluent_kafka import Producer
 
-from krammar.spark.pyspark_version import PYSPARK
+from krammar.spark.undocumented import PYSPARK
 from krammar.testing import KafkaBroker
 from tests.interop.spark.small_heap_driver import BATCH, BATCHES, VALUE_BYTES
 

@@ -10,6 +10,7 @@ from uuid import UUID
 from krammar.client import At, Client, Topic, TopicPartition
 from krammar.client.errors import UnknownTopicOrPartition
 from krammar.client.metadata import NO_ID
+from krammar.spark.brokers import recheck
 from krammar.spark.kafka.plan import (
     is_chosen,
     matching,
@@ -17,7 +18,6 @@ from krammar.spark.kafka.plan import (
     missing_topic,
     named_topics,
 )
-from krammar.spark.kafka.recheck import recheck
 from krammar.spark.options import Options
 
 # A batch is planned right after its end was computed. A snapshot that took longer is recent for as long as it took.
