@@ -23,7 +23,7 @@ _DEFAULTS = {"max.partition.fetch.bytes": FETCH_BYTES, "krammar.retry.bootstrap"
 
 # How often a broker is asked while its answer is doubtful: one that has just become leader or controller may briefly
 # know less than its predecessor.
-_ATTEMPTS = 4
+_ATTEMPTS = 6
 # The limits of a pool: how many clients are idle, and for how long.
 _MOST_IDLE = 4
 _IDLE_SECONDS = 60.0
@@ -63,9 +63,9 @@ def broker_errors(settings: Settings, doing: str) -> Iterator[None]:
 
 
 def recheck(client: Client, ask: Callable[[], T], is_doubtful: Callable[[T], bool]) -> T:
-    """Call ``ask`` up to four times while its answer is doubtful, and return the last answer.
+    """Call ``ask`` up to six times while its answer is doubtful, and return the last answer.
 
-    The pauses in between are the client's ``retry.backoff.ms``.
+    The pauses in between begin with the client's ``retry.backoff.ms`` and double: 2.5 seconds by default.
     """
     backoff = client.cluster.backoff()
     answer = ask()

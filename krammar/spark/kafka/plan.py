@@ -112,6 +112,15 @@ def is_chosen(options: Options, topic: Topic) -> bool:
     return not topic.internal and options["subscribePattern"].search(topic.name) is not None
 
 
+def selects(options: Options, at: TopicPartition) -> bool:
+    """Return whether the options select a partition, whether it exists or not."""
+    if options.given("assign"):
+        return at in options["assign"]
+    if options.given("subscribe"):
+        return at.topic in options["subscribe"]
+    return options["subscribePattern"].search(at.topic) is not None
+
+
 def matching(options: Options, topics: Mapping[str, Topic]) -> list[TopicPartition]:
     """Return the partitions of these topics that the options select, sorted."""
     found = sorted(

@@ -9,6 +9,9 @@ unchanged, also in a new process:
   ids and leader epochs tell which. The log of a recreated topic is read from its earliest offset. If it
   is already longer than the part of the old log that was read, its first batch still ends before the
   start, and the next batch contains the rest.
+
+Spark stores an end before it plans the tasks. An end that lacks a partition, or is lower, is therefore only returned if
+the loss is certain or the user has accepted losses: a restart then continues where the last batch has ended.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from dataclasses import dataclass, replace
 from krammar.client import At, Client, TopicPartition
 from krammar.client.errors import UnknownTopicOrPartition
 from krammar.spark.errors import MissingDataError
-from krammar.spark.kafka.plan import Ends, Task
+from krammar.spark.kafka.plan import Ends, Task, selects
 from krammar.spark.kafka.stream.snapshots import Offsets, StreamSnapshot, StreamSnapshots
 from krammar.spark.loss import check_offset, report_loss
 from krammar.spark.offsets import check_partitions
@@ -71,6 +74,8 @@ class StreamPlanner:
         self._last_trigger: float | None = None
         # Missing topics and partitions that a warning has reported.
         self._warned: set[str] = set()
+        # Partitions that were read and do not exist any more, although the options select them.
+        self._absent: set[TopicPartition] = set()
 
     def initial(self) -> Offsets:
         """Return where a new query begins: the same at each call."""
@@ -118,6 +123,8 @@ class StreamPlanner:
         for at in recreated:
             if ends[at] >= start[at] > begins[at]:
                 ends[at] = start[at] - 1
+        if self._fail:
+            self._check_ends(start, snapshot, recreated)
         if start == self._initial and not self._begun:
             # The start of the first batch is not stored anywhere. If the batch is read again after a restart,
             # "latest" is another offset. So the batch gets no records of partitions that began at their end.
@@ -129,18 +136,38 @@ class StreamPlanner:
             ends = limited
         self._begun = True
         self._snapshots.ids.update((at.topic, snapshot.topic_id(at)) for at in ends)
+        ends |= {at: start[at] for at in self._absent}
         self._batch = _Batch(ends, recreated, snapshot=snapshot)
         return ends
 
+    def _check_ends(
+        self, start: Offsets, snapshot: StreamSnapshot, recreated: Set[TopicPartition]
+    ) -> None:
+        """Raise DataLossError for a log that ends before ``start``, unless another topic is certain.
+
+        Another topic's end is stored, so that the error remains after a restart.
+        """
+        for at in sorted(start.keys() & snapshot.ends.keys()):
+            end = snapshot.ends[at]
+            if end < start[at] and not self._snapshots.is_other(snapshot, at):
+                created_again = at in recreated
+                report_loss(_lower_end(at, start[at], end, created_again=created_again), True)
+
     def _after(self, start: Offsets) -> StreamSnapshot:
         """Return what can be read after ``start``."""
+        known = {
+            at: offset
+            for at, offset in start.items()
+            if at not in self._absent and selects(self._options, at)
+        }
         fixed = self._fixed
         if fixed is None:
-            snapshot = self._snapshots.selected(start)
-        elif all(at in fixed.ends and fixed.ends[at] >= start[at] for at in start):
+            snapshot = self._snapshots.selected(known)
+        elif all(at in fixed.ends and fixed.ends[at] >= known[at] for at in known):
             snapshot = fixed
         else:  # the ends were fixed before the start was known
-            snapshot = self._fixed = self._snapshots.selected(start)
+            snapshot = self._fixed = self._snapshots.selected(known)
+        self._note_absent(start, snapshot)
         for missing in self._snapshots.missing(snapshot, start.keys()):
             if self._fail:
                 raise MissingDataError(missing)
@@ -148,6 +175,24 @@ class StreamPlanner:
                 self._warned.add(missing)
                 report_loss(missing, False)
         return snapshot
+
+    def _note_absent(self, start: Offsets, snapshot: StreamSnapshot) -> None:
+        """Report partitions that were read and that the brokers do not have.
+
+        With ``failOnDataLoss=false``, those that the options still select keep their offsets, in case that they return.
+        """
+        gone = sorted(start.keys() - snapshot.ends.keys())
+        if gone and self._fail:
+            report_loss(self._gone(gone, start), True)
+        absent = [at for at in gone if selects(self._options, at)]
+        if new := [at for at in absent if at not in self._absent]:
+            report_loss(self._gone(new, start), False)
+        self._absent = set(absent)
+
+    def _gone(self, partitions: list[TopicPartition], start: Offsets) -> str:
+        kind = str(self._options.check_selection())
+        read = ", ".join(f"{at} (read up to offset {start[at]})" for at in partitions)
+        return f"partitions were deleted, or {kind} {self._options.text(kind)} no longer selects them: {read}"
 
     def _limit(self, begins: Offsets, ends: Offsets) -> Offsets | None:
         """Apply the limits per trigger: return the ends, or None if there are too few records yet."""
@@ -182,11 +227,7 @@ class StreamPlanner:
         # The first batch after a restart was planned before it. If it is the query's first batch, its start
         # was computed again, and may be after its end; see ``end``.
         if gone := [] if is_repeated else sorted(start.keys() - end.keys()):
-            read = ", ".join(f"{at} (read up to offset {start[at]})" for at in gone)
-            report_loss(
-                f"partitions were deleted, or {self._selection()} no longer selects them: {read}",
-                self._fail,
-            )
+            report_loss(self._gone(gone, start), self._fail)
         wanted = {
             at: offset
             for at, offset in sorted(end.items())
@@ -240,18 +281,22 @@ class StreamPlanner:
                 report_loss(text, self._fail)
             return earliest
         if self._batch is not None and at in self._batch.recreated:
-            text = f"{at}: read up to offset {start}, but the topic was deleted and created again"
-            report_loss(text, self._fail)
+            report_loss(_lower_end(at, start, end, created_again=True), self._fail)
             return earliest
         if end < start:
-            text = f"{at}: read up to offset {start}, but the log ends at offset {end}: it was truncated"
-            report_loss(f"{text}, or the topic was deleted and created again", self._fail)
+            report_loss(_lower_end(at, start, end, created_again=False), self._fail)
             return None
         if start < earliest:
             text = f"{at}: offsets {start} to {earliest - 1} were deleted before they were read"
             report_loss(text, self._fail)
         return max(start, earliest)
 
-    def _selection(self) -> str:
-        kind = str(self._options.check_selection())
-        return f"{kind} {self._options.text(kind)}"
+
+def _lower_end(at: TopicPartition, start: int, end: int, *, created_again: bool) -> str:
+    """Return the message for a log that ends before what was read."""
+    if created_again:
+        return f"{at}: read up to offset {start}, but the topic was deleted and created again"
+    return (
+        f"{at}: read up to offset {start}, but the log ends at offset {end}: it was truncated, or the topic was deleted"
+        " and created again"
+    )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
 from krammar.client import At, Client, Topic, TopicPartition
-from krammar.client.errors import UnknownTopicOrPartition
+from krammar.client.errors import UnknownTopicOrPartition, UnsupportedError
 from krammar.client.metadata import NO_ID
+from krammar.client.offsets import epoch_ends
 from krammar.spark.brokers import recheck
 from krammar.spark.kafka.plan import (
     is_chosen,
@@ -71,6 +73,8 @@ class StreamSnapshots:
     ) -> StreamSnapshot:
         """Ask the brokers for topics and ends, and again while the answer lacks ``known`` offsets.
 
+        An end is never lower than a known offset that the log still has.
+
         Args:
             names: the topics to ask for; None means all.
             choose: returns the partitions whose ends are needed.
@@ -90,6 +94,8 @@ class StreamSnapshots:
                 elif names is not None or is_chosen(self._options, topic):
                     raise topic.error
             ends = self.at(choose(topics), At.LATEST)
+            lower = {at: known[at] for at in known.keys() & ends.keys() if ends[at] < known[at]}
+            ends |= self._existing_offsets(lower)
             return StreamSnapshot(ends, topics, missing, asked, time.monotonic())
 
         def ask() -> StreamSnapshot:
@@ -98,11 +104,33 @@ class StreamSnapshots:
 
         def is_doubtful(found: StreamSnapshot) -> bool:
             return any(
-                at not in found.ends or (found.ends[at] < offset and not self.is_other(found, at))
+                at not in found.ends or found.ends[at] < offset or self.is_other(found, at)
                 for at, offset in known.items()
             )
 
         return recheck(self._client, ask, is_doubtful)
+
+    def _existing_offsets(self, known: Offsets) -> Offsets:
+        """Return which of these offsets the logs still have, although their ends are reported to be lower.
+
+        The last stable offset is lower if a query continues with read_committed while a transaction is open, and a new
+        leader's high watermark if its followers lag behind. In both cases the leader has all records.
+        """
+        if not known:
+            return {}
+        cluster = self._client.cluster
+        wanted = dict.fromkeys(known, int(At.LATEST))
+        # Not lower than the high watermark.
+        found = self._client.list_offsets(wanted, isolation_level="read_uncommitted")
+        ends = {at: offset.offset for at, offset in found.items()}
+        lower = [at for at, offset in known.items() if ends[at] < offset]
+        epochs = {at: cluster.partition(at).leader_epoch for at in lower}
+        if epochs and min(epochs.values()) >= 0:
+            with suppress(UnsupportedError):  # by brokers before Kafka 2.3
+                # The current epoch ends where the leader's log ends.
+                of_epochs = epoch_ends(cluster, epochs, cluster.deadline("finding epochs' ends"))
+                ends.update((at, end.end_offset) for at, end in of_epochs.items())
+        return {at: offset for at, offset in known.items() if ends[at] >= offset}
 
     def at(self, partitions: list[TopicPartition], place: At) -> Offsets:
         found = self._client.list_offsets(dict.fromkeys(partitions, int(place)))
