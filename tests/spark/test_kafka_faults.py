@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ from krammar.client.cluster import AdvertisedAddresses
 from krammar.spark import PUSHDOWN_SETTING
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, DataLossError
-from krammar.wire.batches import read_headers
+from krammar.wire.batches import HeaderKey, read_headers
 from tests.spark.logs_support import FIRST_MS, STEP_MS
 from tests.spark.support import fails, moment
 from tests.spark.test_kafka import load, planned, read, servers
@@ -336,3 +337,34 @@ def test_filters_of_spark_save_bytes(spark: SparkSession, tmp_path: Path) -> Non
     finally:
         spark.conf.unset(PUSHDOWN_SETTING)
         meter.close()
+
+
+@pytest.mark.parametrize("headers", [False, True])
+@pytest.mark.parametrize("loss", [False, True])
+def test_keys_of_headers_that_are_not_utf8(tmp_path: Path, headers: bool, loss: bool) -> None:
+    """All rows of the batch are read, from brokers and from files, as Java's client reads them."""
+    options = {"failOnDataLoss": str(loss), "includeHeaders": str(headers)}
+    with Broker.start(data_dir=tmp_path) as broker, Client(servers(broker)) as client:
+        with client.producer() as producer:
+            for number in range(4):
+                keys = [(HeaderKey(b"h\xe9"), b"x")] if number == 1 else []
+                producer.send("t", b"%d" % number, headers=keys, partition=0)
+        live = {"kafka.bootstrap.servers": servers(broker), "subscribe": "t", **options}
+        found = [_rows(live)]
+    found.append(_rows({"source": "logs", "path": str(tmp_path / "t-0"), **options}))
+    for rows in found:
+        assert [row["value"] for row in rows] == [b"0", b"1", b"2", b"3"]
+        if headers:
+            shown = [{"key": "h\ufffd", "value": b"x"}]
+            assert [row["headers"] for row in rows] == [None, shown, None, None]
+
+
+def _rows(options: dict[str, str]) -> list[dict[str, Any]]:
+    source = KrammarDataSource(options)
+    reader: Any = source.reader(source.schema())
+    return [
+        row
+        for task in reader.partitions()
+        for batch in reader.read(task)
+        for row in batch.to_pylist()
+    ]

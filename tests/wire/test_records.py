@@ -477,10 +477,10 @@ GOOD = bytes((14, 0, 0, 0, 1, 2, 65, 0))
             "length of -1",
         ),
         (
-            bytes((20, 0, 0, 0, 1, 2, 65, 2, 2, 255, 1)),
+            bytes((20, 0, 0, 0, 1, 2, 65, 2, 8, 255, 1)),
             "records[1].headers[0].key",
-            77,
-            "not UTF-8",
+            78,
+            "needs 4 bytes at offset 78, 2 left",
         ),
         (
             bytes((18, 0, 0, 0, 1, 2, 65, 2, 0, 9)),

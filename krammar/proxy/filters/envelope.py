@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from krammar.util.extras import require
+from krammar.wire.batches.records.model import header_key, header_key_bytes
 
 try:
     from cryptography.exceptions import InvalidTag
@@ -146,7 +147,7 @@ def pack_headers(headers: Headers) -> bytes:
     """Return headers as bytes: each name and value after its length (4 bytes; -1 for null)."""
     parts = []
     for name, value in headers:
-        text = name.encode()
+        text = header_key_bytes(name)
         parts += [struct.pack(">i", len(text)), text]
         parts += [struct.pack(">i", _NULL_SIZE if value is None else len(value)), value or b""]
     return b"".join(parts)
@@ -169,7 +170,7 @@ def unpack_headers(data: bytes) -> list[tuple[str, bytes | None]]:
 
     while at < len(data):
         name = piece() or b""
-        found.append((name.decode("utf-8", "replace"), piece()))
+        found.append((header_key(name), piece()))
     return found
 
 

@@ -27,7 +27,7 @@ from krammar.wire.batches.control import ControlRecord, ControlRecordType
 from krammar.wire.batches.crc import crc32c
 from krammar.wire.batches.encode import encode_batch, encode_control_batch
 from krammar.wire.batches.header import BatchHeader, TimestampType, read_headers
-from krammar.wire.batches.records.model import Record
+from krammar.wire.batches.records.model import HeaderKey, Record
 from krammar.wire.errors import BatchLimitError, CorruptRecordError
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "ControlRecord",
     "ControlRecordType",
     "CorruptRecordError",
+    "HeaderKey",
     "Record",
     "RecordBatch",
     "TimestampType",

@@ -24,7 +24,7 @@ from krammar.wire.batches.header import (
     pack_before_crc,
 )
 from krammar.wire.batches.records.explain import explain_write, kind_of
-from krammar.wire.batches.records.model import INT32_MAX, INT64_MAX, INT64_MIN, Record
+from krammar.wire.batches.records.model import INT32_MAX, INT64_MAX, INT64_MIN, HeaderKey, Record
 from krammar.wire.errors import EncodeError
 from krammar.wire.primitives import (
     FAILURES,
@@ -156,12 +156,15 @@ def _encode_records(
                 table[len(headers)] if len(headers) < size else encode_varint(len(headers)),
             ]
             for name, content in headers:
-                try:
-                    parts.append(names[name])
-                except KeyError:
-                    raw = encode(name)
-                    parts.append(encode_varint(len(raw)) + raw)
-                    names[name] = parts[-1]
+                if name.__class__ is HeaderKey:  # equal to others with other bytes
+                    parts.append(encode_varint(len(name.raw)) + name.raw)
+                else:
+                    try:
+                        parts.append(names[name])
+                    except KeyError:
+                        raw = encode(name)
+                        parts.append(encode_varint(len(raw)) + raw)
+                        names[name] = parts[-1]
                 if content is None:
                     parts.append(b"\1")
                 else:

@@ -22,7 +22,7 @@ def explain_read(buf: bytes, pos: int, count: int, first: int, origin: int | Non
     walk = _RecordWalk(buf, pos, origin)
     try:
         for index in range(first, first + count):
-            walk.record(index, decode_names=True)
+            walk.record(index)
     except DecodeError as error:
         return error
     return DecodeError(f"records[{first}]: cannot be decoded", path=f"records[{first}]")
@@ -37,7 +37,7 @@ def explain_check(buf: bytes, pos: int, count: int, origin: int | None) -> Decod
     try:
         for index in range(count):
             at = walk.pos
-            offset = walk.record(index, decode_names=False)
+            offset = walk.record(index)
             if offset != index:
                 walk.path = f"records[{index}].offset"
                 raise walk.fault(f"{offset}, not {index}, from the batch's base offset", at)
@@ -105,7 +105,7 @@ class _RecordWalk:
             if self.left < 0:
                 raise _TooFarError
 
-    def record(self, index: int, *, decode_names: bool) -> int:
+    def record(self, index: int) -> int:
         """Read one record. Returns its offset as the difference from the base offset. Raises DecodeError."""
         self.count_down(1)
         record = f"records[{index}]"
@@ -127,13 +127,7 @@ class _RecordWalk:
             raise self.fault(f"{headers} headers at {{place}}, {left} bytes left", at_headers)
         for i in range(headers):
             self.count_down(1)
-            at_key = self.pos
-            name = self.chunk(f"{record}.headers[{i}].key", nullable=False)
-            if decode_names:
-                try:
-                    name.decode()
-                except UnicodeDecodeError:
-                    raise self.fault("not UTF-8 at {place}", at_key) from None
+            self.chunk(f"{record}.headers[{i}].key", nullable=False)
             self.chunk(f"{record}.headers[{i}].value")
         if self.pos - start != size:
             self.path = record

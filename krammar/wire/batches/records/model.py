@@ -1,12 +1,13 @@
-"""A record, and records by column."""
+"""A record, records by column, and the keys of headers."""
 
 from __future__ import annotations
 
+import re
 from itertools import repeat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
+    from typing import Self, TypeAlias
 
     Header: TypeAlias = tuple[str, bytes | None]
 
@@ -18,13 +19,53 @@ INT64_MIN = -0x8000000000000000
 INT64_MAX = 0x7FFFFFFFFFFFFFFF
 
 
+# A surrogate in UTF-8. Java replaces it as a whole, Python byte by byte.
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+class HeaderKey(str):
+    """A header's key that is not UTF-8: as text what Java's client reads, with U+FFFD for malformed bytes.
+
+    ``raw``  the bytes. They are written if the record is encoded again.
+    """
+
+    __slots__ = ("raw",)
+    raw: bytes
+
+    def __new__(cls, raw: bytes) -> Self:
+        text = _SURROGATE.sub("\ufffd".encode(), raw).decode(errors="replace")
+        key = super().__new__(cls, text)
+        key.raw = bytes(raw)
+        return key
+
+    def __reduce__(self) -> tuple[type[HeaderKey], tuple[bytes]]:
+        return (HeaderKey, (self.raw,))
+
+
+def header_key(raw: bytes) -> str:
+    """Return the key of a header; see ``HeaderKey``."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return HeaderKey(raw)
+
+
+def header_key_bytes(key: str) -> bytes:
+    """Return the bytes of a header's key.
+
+    Raises:
+        UnicodeEncodeError: it has lone surrogates.
+    """
+    return key.raw if isinstance(key, HeaderKey) else key.encode()
+
+
 class Record:
     """A record.
 
     ``offset``     in its partition; -1 means the offset after the previous record
     ``timestamp``  in milliseconds since 1970; -1 if it has none
     ``key``, ``value``  bytes or None
-    ``headers``    list of (str, bytes or None)
+    ``headers``    list of (str, bytes or None); keys that are not UTF-8 are ``HeaderKey``
     """
 
     # The list of headers is created on first access. Most records have no headers, and without lists a batch

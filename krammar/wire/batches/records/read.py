@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from krammar.wire import engine_loading
 from krammar.wire.batches.records.explain import explain_read
-from krammar.wire.batches.records.model import Columns, Record
+from krammar.wire.batches.records.model import Columns, Record, header_key
 from krammar.wire.batches.records.varint_bytes import FIRST_BYTES, LOW_BITS
 from krammar.wire.primitives import FAILURES, Malformed, varint, varlong
 
@@ -211,7 +211,7 @@ def _decode_records(
                 try:
                     name = names[raw]
                 except KeyError:
-                    name = names[raw] = raw.decode()
+                    name = names[raw] = header_key(raw)
                 n = first[buf[stop]]
                 pos = stop + 1
                 if n < -1:
