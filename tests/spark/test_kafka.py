@@ -375,8 +375,9 @@ def test_offsets_that_are_gone(live: Broker) -> None:
         for number in range(10):
             producer.produce("gone", b"%d" % number, partition=0)
         assert producer.flush(PATIENCE) == 0
-        strict = planned(live, subscribe="gone")
-        tolerant = planned(live, subscribe="gone", failOnDataLoss="false")
+        begin: dict[str, object] = {"startingOffsets": json.dumps({"gone": {"0": 0}})}
+        strict = planned(live, subscribe="gone", **begin)
+        tolerant = planned(live, subscribe="gone", failOnDataLoss="false", **begin)
         [early] = strict.partitions()
         client.admin.delete_records({("gone", 0): 4})
     with pytest.raises(DataLossError, match="gone-0: offset 0"):

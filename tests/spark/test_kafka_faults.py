@@ -368,3 +368,71 @@ def _rows(options: dict[str, str]) -> list[dict[str, Any]]:
         for batch in reader.read(task)
         for row in batch.to_pylist()
     ]
+
+
+# Retention while a query runs.
+
+
+def _tasks(broker: Broker, name: str, **options: str) -> tuple[Any, list[Any]]:
+    """A reader and the tasks that it has planned."""
+    given = {name.replace("__", "."): value for name, value in options.items()}
+    source = KrammarDataSource(
+        {"kafka.bootstrap.servers": servers(broker), "subscribe": name, **given}
+    )
+    reader = source.reader(source.schema())
+    return reader, list(reader.partitions())
+
+
+def _offsets(reader: Any, tasks: list[Any]) -> list[tuple[int, int]]:
+    rows = [row for task in tasks for batch in reader.read(task) for row in batch.to_pylist()]
+    return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+@pytest.mark.parametrize("size", [{}, {"minPartitions": "6"}, {"minRecordsPerPartition": "1"}])
+@pytest.mark.parametrize(
+    "starting",
+    [
+        {},
+        {"startingOffsets": "earliest"},
+        {"startingOffsets": '{"early": {"0": -2, "1": -2}}'},
+        {"startingGroup": "early"},
+    ],
+)
+def test_earliest_is_what_it_is_when_a_task_begins(
+    broker: Broker, starting: dict[str, str], size: dict[str, str]
+) -> None:
+    with Client(servers(broker)) as client:
+        if "early" in client.topics():
+            client.admin.delete_topic("early")
+        topic(broker, "early", [10, 10])
+        expected = [(p, offset) for p in range(2) for offset in range(10)]
+        if "startingGroup" in starting:  # only one of the partitions
+            client.groups.commit("early", {("early", 1): 0})
+        reader, tasks = _tasks(broker, "early", **starting, **size)
+        for before in (0, 4, 7, 10):
+            client.admin.delete_records({("early", 0): before})
+            assert _offsets(reader, tasks) == [each for each in expected if each >= (0, before)]
+        if "startingGroup" in starting:
+            client.admin.delete_records({("early", 1): 1})
+            with pytest.raises(DataLossError, match="early-1"):
+                _offsets(reader, tasks)
+
+
+@pytest.mark.parametrize("starting", ['{"numbers": {"0": 0}}', "earliest"])
+def test_deleted_offsets_that_were_asked_for(broker: Broker, starting: str) -> None:
+    """A number, or a later offset of a task that has begun."""
+    with Client(servers(broker)) as client:
+        if "numbers" in client.topics():
+            client.admin.delete_topic("numbers")
+        client.admin.create_topic("numbers", 1)
+        with client.producer() as producer:
+            for _ in range(3000):
+                producer.send("numbers", bytes(1000), partition=0)
+        reader, tasks = _tasks(broker, "numbers", startingOffsets=starting)
+        (task,) = tasks
+        batches = reader.read(task)
+        if starting == "earliest":
+            next(batches)
+        client.admin.delete_records({("numbers", 0): 2900})
+        with pytest.raises(DataLossError, match="numbers-0"):
+            list(batches)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from krammar.client import At, Client, OffsetAt, Topic, TopicPartition
+from krammar.client.committed import Committed
 from krammar.client.errors import UnknownTopicOrPartition
 from krammar.client.metadata import NO_ID
 from krammar.spark.errors import MissingDataError, OptionError
@@ -18,6 +19,7 @@ from krammar.spark.offsets import (
     Earliest,
     Latest,
     OfGroup,
+    Specific,
     check_order,
     check_partitions,
     check_times,
@@ -34,6 +36,8 @@ class Task:
 
     ``topic_id`` is the topic's id at planning time, or the null UUID if the brokers have no topic ids. If the
     topic is deleted and created again later, these offsets have other records, and the id differs.
+
+    ``from_earliest`` means that the partition is read from its earliest offset, whatever it is when the task begins.
     """
 
     topic: str
@@ -41,6 +45,7 @@ class Task:
     begin: int
     end: int
     topic_id: UUID = field(default=NO_ID, compare=False)
+    from_earliest: bool = field(default=False, compare=False)
 
     @property
     def name(self) -> str:
@@ -165,7 +170,8 @@ def plan(
             # All records before the first one that is new enough are older.
             first = last if found < 0 else max(first, found)
         if first < last:
-            tasks.append(Task(*at, first, last, client.cluster.metadata.topics[at.topic].topic_id))
+            topic_id = client.cluster.metadata.topics[at.topic].topic_id
+            tasks.append(Task(*at, first, last, topic_id, ends.begins_at_earliest(starting, at)))
     return tasks
 
 
@@ -185,6 +191,7 @@ class Ends:
         self.client = client
         self.earliest = self._at(dict.fromkeys(partitions, int(At.EARLIEST)))
         self.latest = latest or self._at(dict.fromkeys(partitions, int(At.LATEST)))
+        self._committed: Mapping[TopicPartition, Committed] = {}  # of a group that was resolved
 
     def _at(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
         return {at: found.offset for at, found in self.client.list_offsets(wanted).items()}
@@ -210,6 +217,7 @@ class Ends:
             return result
         if isinstance(bound, OfGroup):
             committed = self.client.groups.committed(bound.group, list(self.latest))
+            self._committed = committed
             if self.latest and not committed:
                 raise MissingDataError(
                     f"group {bound.group!r} has committed no offsets of the selected partitions "
@@ -222,6 +230,14 @@ class Ends:
                 offset = (self.earliest if offset == EARLIEST else self.latest)[at]
             result[at] = offset
         return result
+
+    def begins_at_earliest(self, bound: Bound, at: TopicPartition) -> bool:
+        """Return whether a resolved bound means the earliest offset of a partition, and not a number."""
+        if isinstance(bound, Specific):
+            return bound.offsets[at] == EARLIEST
+        return isinstance(bound, Earliest) or (
+            isinstance(bound, OfGroup) and at not in self._committed
+        )
 
     def within(self, at: TopicPartition, first: int, last: int, fail: bool) -> tuple[int, int]:
         """Return the requested range, limited to existing offsets.

@@ -81,15 +81,19 @@ def _fetch(reader: Reader, tasks: Mapping[TopicPartition, Task], fail: bool) -> 
         try:
             yield from reader
         except OffsetOutOfRange as error:
-            report_loss(str(error), fail)
             at = TopicPartition(error.topic, error.partition)
+            task = tasks[at]
+            # Nothing of the task is read yet, so "earliest" is what it is now.
+            begins = task.from_earliest and error.offset == task.begin < error.log_start_offset
+            if not begins:
+                report_loss(str(error), fail)
             # A new leader may have refused an offset that it has by now.
             exists = error.log_start_offset <= error.offset < error.end_offset
             if exists and (at, error.offset) not in again:
                 again.add((at, error.offset))
                 reader.seek(at, error.offset)
             # Otherwise later records exist only if the beginning of the log was deleted.
-            if error.offset < error.log_start_offset < tasks[at].end:
+            if error.offset < error.log_start_offset < task.end:
                 reader.seek(at, error.log_start_offset)
         except CorruptBatchError as error:
             report_loss(str(error), fail)
