@@ -13,6 +13,8 @@ from krammar.spark.errors import MissingDataError, OptionError
 LATEST = -1
 EARLIEST = -2
 
+INT64_MAX = 2**63 - 1
+
 TopicPartition: TypeAlias = tuple[str, int]
 _At = TypeVar("_At", bound=TopicPartition)
 
@@ -142,6 +144,8 @@ def parse_timestamp(text: str) -> Bound:
         raise ValueError("needs milliseconds since 1970, as a whole number") from None
     if timestamp < 0:
         raise ValueError("milliseconds since 1970 cannot be negative")
+    if timestamp > INT64_MAX:
+        raise ValueError(f"needs at most {INT64_MAX} milliseconds")
     return AtTimestamp(timestamp)
 
 
@@ -190,6 +194,8 @@ def _parse_by_partition(text: str) -> dict[TopicPartition, int]:
         for number, value in by_partition.items():
             if not number.isdecimal() or not _is_int(value):
                 raise ValueError(f"topic {topic!r}: {number!r}: {value!r} is not partition: number")
+            if value > INT64_MAX:
+                raise ValueError(f"topic {topic!r}: {number!r}: needs at most {INT64_MAX}")
             result[topic, int(number)] = value
     return result
 

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from krammar.spark.offsets import (
+    INT64_MAX,
     Latest,
     parse_assign,
     parse_offsets,
@@ -121,6 +122,8 @@ _UNITS = {
     **dict.fromkeys(("d", "day", "days"), 86_400_000),
 }
 
+_long = integer(1, INT64_MAX)
+
 _NO_GROUP = "Spark stores the offsets; commitGroup commits them to a consumer group too"
 _RETRIES = "requests are retried until kafka.default.api.timeout.ms have passed"
 _FETCHES = "kafka.max.partition.fetch.bytes limits what a task holds in memory"
@@ -147,13 +150,13 @@ _TABLE = (
     Option("endingOffsetsByTimestamp", _BATCH, _RECORDS, parse_timestamps),
     Option("failOnDataLoss", _ALL, _RECORDS, boolean, True),
     Option("minPartitions", _READS, _MESSAGES, integer(1)),
-    Option("maxRecordsPerPartition", _READS, _MESSAGES, integer(1)),
+    Option("maxRecordsPerPartition", _READS, _MESSAGES, _long),
     Option("minRecordsPerPartition", _READS, _KAFKA, integer(1), 1000),
     Option("includeHeaders", _ALL, _MESSAGES, boolean, False),
-    Option("maxOffsetsPerTrigger", _STREAM, _KAFKA, integer(1)),
-    Option("minOffsetsPerTrigger", _STREAM, _KAFKA, integer(1)),
+    Option("maxOffsetsPerTrigger", _STREAM, _KAFKA, _long),
+    Option("minOffsetsPerTrigger", _STREAM, _KAFKA, _long),
     Option("maxTriggerDelay", _STREAM, _KAFKA, _duration, 15 * 60_000),
-    Option("kafkaConsumer.pollTimeoutMs", _READS, _KAFKA, integer(1)),
+    Option("kafkaConsumer.pollTimeoutMs", _READS, _KAFKA, _long),
     Option("fetchOffset.numRetries", _READS, _KAFKA, text, ignored=_RETRIES),
     Option("fetchOffset.retryIntervalMs", _READS, _KAFKA, text, ignored=_RETRIES),
     Option("groupIdPrefix", _READS, _KAFKA, text, ignored=_NO_GROUP),

@@ -22,12 +22,12 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from krammar.spark.offsets import INT64_MAX
 from krammar.spark.undocumented import FilterTakingReader
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 INT64_MIN = -(2**63)
-INT64_MAX = 2**63 - 1
 
 
 @dataclass(slots=True)

@@ -105,6 +105,41 @@ def test_values_and_defaults() -> None:
     assert both.starting(Use.READ) == AtTimestamp(5)
 
 
+LONG = 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "maxOffsetsPerTrigger",
+        "minOffsetsPerTrigger",
+        "maxRecordsPerPartition",
+        "kafkaConsumer.pollTimeoutMs",
+        "startingTimestamp",
+        "endingTimestamp",
+    ],
+)
+def test_longs(name: str) -> None:
+    Options({name: str(LONG)})
+    with pytest.raises(OptionError, match=f"'{name}'.*needs at most {LONG}"):
+        Options({name: str(LONG + 1)})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "startingOffsets",
+        "endingOffsets",
+        "startingOffsetsByTimestamp",
+        "endingOffsetsByTimestamp",
+    ],
+)
+def test_longs_in_json(name: str) -> None:
+    Options({name: json.dumps({"t": {"0": LONG}})})
+    with pytest.raises(OptionError, match=f"'{name}'.*'t': '0': needs at most {LONG}"):
+        Options({name: json.dumps({"t": {"0": LONG + 1}})})
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -392,6 +392,18 @@ def test_available_now(broker: Broker, topic: str) -> None:
         assert query.rest() == [(topic, 0, 15)]
 
 
+def test_the_largest_limits(broker: Broker, topic: str) -> None:
+    """Longs, as in Spark's connector."""
+    produce(broker, topic, {0: 5})
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxRecordsPerPartition"):
+        with Query(broker, subscribe=topic, **EARLIEST, **{name: 2**63 - 1}) as query:
+            assert len(query.batch() or []) == 5
+    with Query(
+        broker, subscribe=topic, kafkaConsumer__pollTimeoutMs=2**63 - 1, **EARLIEST
+    ) as query:
+        assert len(query.batch() or []) == 5
+
+
 def test_more_tasks(broker: Broker, topic: str) -> None:
     produce(broker, topic, {0: 20, 1: 5})
     choices: list[tuple[dict[str, Any], list[int]]] = [

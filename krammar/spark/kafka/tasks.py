@@ -20,6 +20,7 @@ from krammar.spark.loss import report_loss
 from krammar.spark.options import Options
 from krammar.spark.ranges import combine, split
 from krammar.spark.schema import arrow_schema
+from krammar.util.settings import INT32
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,9 +86,9 @@ class TaskReader:
 
         settings = self.settings
         if self.options.given("kafkaConsumer.pollTimeoutMs"):
-            settings = settings.with_(
-                default_api_timeout_ms=self.options["kafkaConsumer.pollTimeoutMs"]
-            )
+            # The client's limit is 25 days.
+            timeout_ms = min(self.options["kafkaConsumer.pollTimeoutMs"], INT32)
+            settings = settings.with_(default_api_timeout_ms=timeout_ms)
         with CLIENTS.borrow(settings) as client, self.broker_errors(f"reading {partition}"):
             built = self._rows(client, partition.tasks)
             yield from built if len(partition.tasks) == 1 else join(built)
