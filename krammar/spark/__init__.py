@@ -30,8 +30,10 @@ def register(spark: SparkSession, *, pushdown: bool = False) -> None:
             frame, and apply them to later queries too: call ``load()`` for each query.
     """
     from krammar.spark.datasource import KrammarDataSource
+    from krammar.spark.undocumented import activate_in_threads
 
     spark.dataSource.register(KrammarDataSource)
+    activate_in_threads(spark)
     if pushdown:
         spark.conf.set(PUSHDOWN_SETTING, "true")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from krammar.spark.undocumented import PYSPARK
+from krammar.spark.undocumented import PYSPARK, activate_in_threads
 
 # Removed when the process ends.
 _folders: list[tempfile.TemporaryDirectory[str]] = []
@@ -33,7 +33,9 @@ def start(master: str, settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    activate_in_threads(session)
+    return session
 
 
 def _unix_sockets() -> dict[str, str]:

@@ -11,11 +11,16 @@
   ``_SimpleStreamReaderWrapper``, the private class that wraps a ``SimpleDataSourceStreamReader``. Spark keeps these rows
   as a block. The runner gives such a reader no limits, and takes no latest offsets from it. So a reader is of that class
   only from ``partitions`` to ``getCache``. With any other version, ``PASSES_ROWS`` is false, and tasks read all batches.
+- The active session of threads. Spark looks for a data source in Python that is written to in the active session of the
+  JVM's thread only. The JVM has a thread for each Python thread, and only the one that starts the session has an active
+  session. ``activate_in_threads`` depends on how py4j 0.10.9 makes them: for a new thread, ``JavaClient`` calls its
+  ``_create_new_connection``. With any other version nothing is changed: docs/spark.md says what threads can call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +29,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Fil
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 
 # As in (4, 3).
@@ -88,3 +94,30 @@ def _with_rows(plain: type[RowPassingReader]) -> type[RowPassingReader]:
 
     members = {"getCache": get_cache, "_without_rows": plain}
     return type(plain.__name__, (plain, _SimpleStreamReaderWrapper), members)
+
+
+def activate_in_threads(spark: SparkSession) -> None:
+    """Let threads that use Spark for the first time from now on have ``spark`` as their active session.
+
+    Sessions of Spark Connect need no active session, and are unchanged.
+    """
+    from pyspark import SparkContext
+
+    client: Any = getattr(SparkContext._gateway, "_gateway_client", None)
+    create = getattr(client, "_create_new_connection", None)
+    java = getattr(spark, "_jsparkSession", None)
+    if create is None or java is None:
+        return
+    # A session that is registered later takes the place of this one.
+    create = getattr(create, "without_session", create)
+
+    def create_and_activate() -> Any:
+        connection = create()
+        if spark.sparkContext._jsc is None:
+            return connection  # stopped
+        with suppress(Exception):  # if the JVM has ended, the caller gets that error anyway
+            type(spark)._get_j_spark_session_class(spark._jvm).setActiveSession(java)
+        return connection
+
+    create_and_activate.without_session = create  # type: ignore[attr-defined]
+    client._create_new_connection = create_and_activate

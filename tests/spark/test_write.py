@@ -7,6 +7,7 @@ import pickle
 import random
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 from krammar.broker import Broker
 from krammar.client import Client
 from krammar.client.partitioner import partition_of_key
+from krammar.spark import register
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, OptionError, SchemaError
 from krammar.spark.kafka import rows_out
@@ -722,3 +724,31 @@ def test_counts_are_logged(caplog: pytest.LogCaptureFixture) -> None:
         "written in batch 4: nothing",
         f"writing in batch 5 has failed; rows already written remain: {totals}",
     ]
+
+
+# Other threads.
+
+
+def test_threads(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
+    """Spark looks for the source in the active session of the JVM's thread, which a new Python thread does not have."""
+    register(spark)
+
+    def write(frame: DataFrame) -> None:
+        texts = frame.selectExpr("CAST(id AS STRING) AS value")
+        writer = texts.write.format("krammar").mode("append").option("topic", topic)
+        writer.option("kafka.bootstrap.servers", str(broker.bootstrap_servers)).save()
+
+    def in_threads(frame: DataFrame, _: int = 0) -> None:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(write, [frame, frame]))
+
+    in_threads(spark.range(3))
+    assert len(messages(broker, topic)) == 6
+    spark.range(2).write.parquet(str(tmp_path / "rows"))
+    rows = spark.readStream.schema("id long").parquet(str(tmp_path / "rows"))
+    writer = rows.writeStream.foreachBatch(in_threads)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert sorted(found.value or b"" for found in messages(broker, topic)) == sorted(
+        [b"0", b"1", b"2"] * 2 + [b"0", b"1"] * 2
+    )
