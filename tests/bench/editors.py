@@ -3,7 +3,7 @@
     python -m tests.bench.editors [--rounds N] [--output FILE]
 
 A client starts ``krammar lsp`` and edits a copy of ``definitions/kafka_wire``. Each round types a letter, waits
-for the diagnostics of the folder, and asks for hover and completion. Writes its section of docs/editors.md, or of
+for the diagnostics of the folder, and asks for hover and completion. Writes its section of docs/benchmarks.md, or of
 FILE. The processor time is Linux's count of the server's main thread, and is much the same on a busy machine.
 """
 
@@ -27,7 +27,7 @@ from pygls.lsp.client import LanguageClient
 from tests.bench.page import machine, markdown_table, put_file, section
 
 ROOT = Path(__file__).resolve().parents[2]
-_PAGE = ROOT / "docs" / "editors.md"
+_PAGE = ROOT / "docs" / "benchmarks.md"
 _KAFKA = ROOT / "definitions" / "kafka_wire"
 # The field that is typed, and its mistyped form, whose diagnostic needs the names of the whole folder.
 _FILE, _FIELD = "fetch.krm", "  RackId: string // v11+\n"
@@ -132,7 +132,7 @@ async def _rounds(
 def lines(samples: dict[str, Samples]) -> Iterator[str]:
     files = len(list(_KAFKA.glob("*.krm")))
     rounds = len(samples["diagnostics"].clock)
-    yield "## Latencies"
+    yield "## Editors"
     yield ""
     yield f"Milliseconds from a request to its answer, over pipes, on the {files} files of `kafka_wire`, while a letter of"
     yield f"`{_FILE}` changes {rounds:,} times. Diagnostics are those of all files; in the first {_WAIT} ms the server waits for"
@@ -165,7 +165,7 @@ def main() -> None:
         prog="python -m tests.bench.editors", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("--rounds", type=int, default=300, help="changes that are measured")
-    parser.add_argument("--output", type=Path, default=_PAGE, help="page that takes the section")
+    parser.add_argument("--output", type=Path, default=_PAGE, help="page that gets the section")
     arguments = parser.parse_args()
     found = list(lines(asyncio.run(measure(arguments.rounds))))
     put_file(arguments.output, section("editors", "python -m tests.bench.editors", found))
