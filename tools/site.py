@@ -1,17 +1,102 @@
-"""Hooks of MkDocs: pages of the protocol reference, which krammar writes itself, link to the documentation."""
+"""Hooks of MkDocs for the documentation site.
+
+They add a page with all options of all commands, connect the protocol reference, which krammar writes without MkDocs, with the other
+pages, and check the pages. A problem ends the build.
+"""
 
 from __future__ import annotations
 
+import ast
+import json
+import re
+from collections.abc import Iterable, Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-# Every page begins with its place in the reference.
+import click
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File
+
+from krammar.cli import main
+
+ROOT = Path(__file__).parents[1]
+# Every page of the protocol reference begins with its place in it.
 _NAV = "<nav>"
+# A section of a message in the protocol reference.
+_SECTION = re.compile(r'<section id="([^"]+)" class="struct">\n<h2>.*?</h2>(.*?)</section>', re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
+# Packages and modules whose `__all__` is public.
+_PUBLIC = ("broker", "client", "faults", "journal", "proxy", "spark", "testing", "wire/batches")
+# Characters of a line of code that fit between the navigation and the table of contents; docs/stylesheets/widths.css.
+_WIDTH = 92
+# Languages of samples. Output, and definitions, have the lines that they have.
+_SAMPLES = ("bash", "dockerfile", "ini", "lua", "properties", "python", "toml", "yaml")
+_DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
+# What a docstring of aligned columns becomes if it is rendered as a paragraph.
+_SALAD = re.compile(r"<p>(?:<code>\w+</code>(?:, )?)+ [^<]*\n<code>\w+</code>")
+
+
+def on_files(files: Any, config: Any, **_: Any) -> Any:
+    """Called by MkDocs with all files: adds the page of all commands."""
+    files.append(File.generated(config, "commands.md", content=commands_page()))
+    return files
 
 
 def on_post_build(config: Any, **_: Any) -> None:
     """Called by MkDocs when all pages are written."""
-    link_pages(Path(config["site_dir"]) / "protocol")
+    site = Path(config["site_dir"])
+    link_pages(site / "protocol")
+    add_to_search(site)
+    problems = list(problems_of(ROOT / "docs", site))
+    if problems:
+        raise PluginError("\n".join(["the site has problems:", *problems]))
+
+
+# The page of all commands
+
+
+def commands_page() -> str:
+    """Return the page, in Markdown: usage, arguments and options of each command."""
+    lines = ["# All options", "", "[Command line](command-line.md) is an overview of the commands.", ""]
+    for words, command in _commands(main, ("krammar",)):
+        level = "#" * min(len(words), 3)
+        lines += [f"{level} {' '.join(words)}", "", *_described(words, command)]
+    return "\n".join(lines)
+
+
+def _commands(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if len(words) > 1:
+        yield words, command
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=words[-1])
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            if found is not None and not found.hidden:
+                yield from _commands(found, (*words, name))
+
+
+def _described(words: tuple[str, ...], command: click.Command) -> Iterator[str]:
+    context = click.Context(command, info_name=" ".join(words), **command.context_settings)
+    usage = " ".join([" ".join(words), *command.collect_usage_pieces(context)])
+    yield from ("```", usage, "```", "", _plain(command.help or ""), "")
+    options = [record for each in command.get_params(context) if (record := each.get_help_record(context))]
+    if options:
+        yield from ("| Option | Meaning |", "|---|---|")
+        yield from (f"| `{_cell(name)}` | {_cell(_plain(text))} |" for name, text in options)
+        yield ""
+
+
+def _plain(text: str) -> str:
+    """Return a help text as Markdown that shows all of its characters."""
+    return re.sub(r"[<>*_\[\]]", r"\\\g<0>", text.replace("\b", "").replace("\f", ""))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|").replace("\n", " ")
+
+
+# The protocol reference
 
 
 def link_pages(folder: Path) -> None:
@@ -22,3 +107,83 @@ def link_pages(folder: Path) -> None:
         link = f'<a href="{home}">krammar</a>'
         if link not in text and _NAV in text:
             page.write_text(text.replace(_NAV, f"{_NAV}{link} / ", 1), "utf-8")
+
+
+def add_to_search(site: Path) -> None:
+    """Add the messages of the protocol reference to the site's search index."""
+    path = site / "search" / "search_index.json"
+    index = json.loads(path.read_text("utf-8"))
+    for page in sorted((site / "protocol").rglob("*.html")):
+        for name, content in _SECTION.findall(page.read_text("utf-8")):
+            if "." in name:
+                continue  # a struct of a message, which the message's own page describes
+            text = " ".join(_TAG.sub(" ", content).split())
+            place = f"{page.relative_to(site).as_posix()}#{name}"
+            index["docs"].append({"location": place, "title": name, "text": text})
+    path.write_text(json.dumps(index), "utf-8")
+
+
+# Checks
+
+
+def problems_of(docs: Path, site: Path) -> Iterator[str]:
+    """Yield a sentence for each problem of the pages."""
+    anchors = {anchor for page in (site / "api").rglob("*.html") for anchor in _anchors(page)}
+    pages = sorted(docs.rglob("*.md"))
+    for name in sorted({*_exported(), *_imported(pages)} - anchors):
+        yield f"no page of the API reference has {name}"
+    for page in sorted((site / "api").rglob("*.html")):
+        for found in _SALAD.findall(page.read_text("utf-8")):
+            yield f"{page.relative_to(site)}: columns of a docstring are one paragraph: {_TAG.sub('', found)!r}"
+    for page in pages:
+        yield from _problems_of_page(page)
+
+
+def _problems_of_page(page: Path) -> Iterator[str]:
+    name = page.stem
+    text = page.read_text("utf-8")
+    if name != "benchmarks":
+        for date in _DATE.findall(re.sub(r"^```.*?^```$|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)):
+            yield f"docs/{name}.md has a date, {date}"
+    for language, sample in re.findall(r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE):
+        for line in sample.splitlines():
+            if language in _SAMPLES and len(line) > _WIDTH:
+                yield f"docs/{name}.md: a line of a sample has more than {_WIDTH} characters: {line.strip()}"
+
+
+def _anchors(page: Path) -> set[str]:
+    parser = _Anchors()
+    parser.feed(page.read_text("utf-8"))
+    return parser.found
+
+
+class _Anchors(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found |= {value for key, value in attrs if key == "id" and value}
+
+
+def _exported() -> Iterator[str]:
+    """Yield the names in `__all__` of public packages."""
+    for package in _PUBLIC:
+        tree = ast.parse((ROOT / "krammar" / package / "__init__.py").read_text("utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+                for name in ast.literal_eval(node.value):
+                    yield f"krammar.{package.replace('/', '.')}.{name}"
+
+
+def _imported(pages: Iterable[Path]) -> Iterator[str]:
+    """Yield the names of krammar that samples import."""
+    for page in pages:
+        for sample in re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE):
+            try:
+                tree = ast.parse(sample)
+            except SyntaxError:
+                continue  # an excerpt
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("krammar."):
+                    yield from (f"{node.module}.{alias.name}" for alias in node.names)

@@ -1,4 +1,4 @@
-"""The samples of docs/fixtures.md, as pasted into test files."""
+"""The samples of docs/fixtures.md and docs/recipes.md, as pasted into test files."""
 
 from __future__ import annotations
 
@@ -25,6 +25,15 @@ def test_the_samples_pass(tmp_path: Path) -> None:
     (tests_of_unittest,) = (sample for sample in tests if "import unittest" in sample)
     (tmp_path / "sample.py").write_text(tests_of_unittest, "utf-8")
     run(tmp_path, sys.executable, "sample.py")
+
+
+def test_the_recipes_pass(tmp_path: Path) -> None:
+    samples = blocks("docs/recipes.md")
+    for at, sample in enumerate(samples):
+        (tmp_path / f"test_{at}.py").write_text(sample, "utf-8")
+    options = ("--strict-markers", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+    output = run(tmp_path, sys.executable, "-m", "pytest", *options)
+    assert f"{sum(sample.count('def test_') for sample in samples)} passed" in output
 
 
 def test_nothing_needs_pytest(tmp_path: Path) -> None:
