@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -110,3 +111,20 @@ def test_the_guide_on_the_broker(tmp_path: Path) -> None:
     assert run_python(tmp_path, loop).startswith("127.0.0.1:")
     (tmp_path / "test_orders.py").write_text(fixture)
     assert "1 passed" in run(tmp_path, sys.executable, "-m", "pytest", "-q", "test_orders.py")
+
+
+def test_the_readme_works_on_a_package_index() -> None:
+    """Its links are absolute, and their targets exist in the repository."""
+    text = (ROOT / README).read_text("utf-8")
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text)
+    assert len(links) > 15
+    for link in links:
+        _, found, path = re.sub("/raw.githubusercontent.com/", "/github.com/", link).partition(
+            "/main/"
+        )
+        assert link.startswith("https://") and found, link
+        assert (ROOT / path).exists(), link
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / README).read_text("utf-8").split()) <= 1_000
