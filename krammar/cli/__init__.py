@@ -24,29 +24,38 @@ from krammar.cli.reporting import color_option
 from krammar.util.extras import MissingExtra
 from krammar.util.printable import escape
 
-# The module of each verb. A colon precedes the name of the function if it differs from the verb.
-_VERBS = {
-    "broker": "broker",
-    "broker-user": "users:users",
-    "check": "definitions",
-    "consume": "consume",
-    "diff": "difference",
-    "docs": "definitions",
-    "doctor": "doctor",
-    "export": "conversion",
-    "fmt": "definitions",
-    "gen": "definitions",
-    "import": "conversion:import_",
-    "inspect": "inspect",
-    "lsp": "lsp",
-    "produce": "produce",
-    "proxy": "proxy",
-    "random-uuid": "broker:random_id",
-    "show": "inspect",
-    "tap": "tap",
-    "topics": "topics",
-    "wafka-produce": "wafka:wafka_produce",
+# The module of each verb, in the groups of the help. A colon precedes the name of the function if it differs from the verb.
+_GROUPS = {
+    "Define": {
+        "gen": "definitions",
+        "check": "definitions",
+        "fmt": "definitions",
+        "diff": "difference",
+        "docs": "definitions",
+        "import": "conversion:import_",
+        "export": "conversion",
+        "show": "inspect",
+        "lsp": "lsp",
+    },
+    "Test and run": {
+        "broker": "broker",
+        "broker-user": "users:users",
+        "random-uuid": "broker:random_id",
+        "doctor": "doctor",
+    },
+    "See and change": {
+        "tap": "tap",
+        "proxy": "proxy",
+        "inspect": "inspect",
+    },
+    "Data": {
+        "topics": "topics",
+        "produce": "produce",
+        "consume": "consume",
+        "wafka-produce": "wafka:wafka_produce",
+    },
 }
+_VERBS = {name: place for verbs in _GROUPS.values() for name, place in verbs.items()}
 
 
 # Python's error for numbers that it does not convert, because that could take long.
@@ -68,6 +77,29 @@ class _Verbs(click.Group):
         module, _, attribute = _VERBS[name].partition(":")
         command: click.Command = getattr(import_module(f"krammar.cli.{module}"), attribute or name)
         return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _VERBS and not name.startswith("-") and not context.resilient_parsing:
+            from difflib import get_close_matches
+
+            # As click's message for options.
+            near = get_close_matches(name, _VERBS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            context.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(context, args)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        limit = formatter.width - 6 - max(map(len, _VERBS))
+        for title, verbs in _GROUPS.items():
+            with formatter.section(title):
+                commands = [(name, self.get_command(context, name)) for name in verbs]
+                formatter.write_dl(
+                    [(name, verb.get_short_help_str(limit)) for name, verb in commands if verb],
+                    col_max=max(map(len, _VERBS)) + 2,
+                )
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -132,6 +164,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
 )
 @color_option
 @click.option(
+    "-V",
     "--version",
     is_flag=True,
     expose_value=False,
@@ -144,11 +177,10 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
     is_eager=True,  # evaluated before --version, in any order
     expose_value=False,
     callback=_keep_verbose,
-    help="With --version: also print whether the generated packages are compiled.",
+    help="With --version: also print the platform, and whether the engine runs.",
 )
 def main() -> None:
-    """Compile definitions of Kafka-style wire protocols into typed Python.
+    """Test Kafka programs, see and change Kafka traffic, and define wire protocols like Kafka's.
 
-    Other commands run a Kafka-compatible broker, produce and consume records, and show the traffic
-    between clients and brokers. `krammar COMMAND --help` describes each command.
+    `krammar COMMAND --help` describes each command.
     """

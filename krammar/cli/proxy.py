@@ -200,7 +200,7 @@ def _run(serve: Callable[[asyncio.Event], Any]) -> None:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(run())
     except ProxyError as error:  # WorkerError is one
-        raise click.UsageError(str(error)) from error
+        raise click.ClickException(str(error)) from error
 
 
 def _on_hangup(takeover: Takeover | None, reload: Callable[[], object]) -> None:

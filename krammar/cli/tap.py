@@ -197,7 +197,7 @@ def tap(
     from krammar.cli.faults import read_faults, report
     from krammar.tap.capture import CaptureError
     from krammar.tap.exchanges import ExchangeSelection
-    from krammar.tap.proxy import Forward, TapError
+    from krammar.tap.proxy import Forward, TapArgumentError, TapError
     from krammar.tap.run import Output, Ui, run_live, run_replay
 
     is_live = any(
@@ -280,8 +280,10 @@ def tap(
                 ui=None if ui is None else Ui(_address("--ui", ui), secrets),
                 **_tls(tls_file),
             )
-    except (CaptureError, TapError) as error:
+    except (CaptureError, TapArgumentError) as error:
         raise click.UsageError(str(error)) from error
+    except TapError as error:
+        raise click.ClickException(str(error)) from error
     except ValueError as error:  # a setting for TLS
         raise click.UsageError(
             str(error) if tls_file is None else f"{tls_file}: {error}"

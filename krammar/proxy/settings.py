@@ -11,6 +11,7 @@ from typing import Any
 
 from krammar.proxy.held import close_filter
 from krammar.proxy.interface import Filter
+from krammar.util.diagnostics import did_you_mean
 from krammar.util.extras import MissingExtra
 from krammar.util.load import LoadError, load
 
@@ -130,10 +131,10 @@ def _checked(name: str, value: Any) -> Any:
     """Return the value of a setting. Raises ValueError."""
     expected = _KEYS.get(name)
     if expected is None:
-        raise ValueError(
-            f"unknown setting {name!r} (the settings are {', '.join(_KEYS)}, "
-            f"[clients], [brokers], [users] and [[filter]])"
+        settings = (
+            f"the settings are {', '.join(_KEYS)}, [clients], [brokers], [users] and [[filter]]"
         )
+        raise ValueError(f"unknown setting {name!r} ({did_you_mean(name, _KEYS) or settings})")
     if name == "metrics_port" and type(value) is int:
         value = str(value)
     if expected is float and type(value) is int:

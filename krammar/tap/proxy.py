@@ -28,6 +28,10 @@ class TapError(Exception):
     """The tap cannot run."""
 
 
+class TapArgumentError(TapError):
+    """An argument is invalid."""
+
+
 class Forward(NamedTuple):
     """An address to listen on, and the broker to which its connections lead. Port 0 means any free port.
 
@@ -193,4 +197,4 @@ def _fixed_ports(forwards: Mapping[str, Forward]) -> dict[str, FixedPorts]:
     try:
         return fixed_ports(given, {name: each.listen.port for name, each in forwards.items()}, None)
     except ValueError as error:
-        raise TapError(f"--broker-ports: {error}") from None
+        raise TapArgumentError(f"--broker-ports: {error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from krammar.wire.message import Codec
 from krammar.wire.package import Package
@@ -37,12 +37,22 @@ def find_class(name: str, *, generated_only: bool = False) -> type[Codec]:
 def generated_class(module: ModuleType, name: str) -> type[Codec]:
     """Return the class ``name`` of a module. Raises NotFound if it cannot be decoded by itself."""
     found = getattr(module, name, None)
-    if not isinstance(found, type) or not issubclass(found, Codec):
-        raise NotFound(
-            f"{module.__name__} has no message {name!r} (and no other class {name!r} that can be "
-            "decoded by itself)"
+    if not _is_codec(found):
+        from difflib import get_close_matches
+
+        names = [] if "." in name else get_close_matches(name, dir(module), n=3)
+        near = next((each for each in names if _is_codec(getattr(module, each))), None)
+        hint = (
+            f'did you mean "{near}"?'
+            if near
+            else f"and no other class {name!r} that can be decoded by itself"
         )
+        raise NotFound(f"{module.__name__} has no message {name!r} ({hint})")
     return found
+
+
+def _is_codec(found: Any) -> TypeGuard[type[Codec]]:
+    return isinstance(found, type) and issubclass(found, Codec)
 
 
 def import_package(name: str, *, generated_only: bool = False) -> ModuleType:

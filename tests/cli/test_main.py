@@ -119,6 +119,9 @@ def test_version() -> None:
         (["inspect", "../up", "A"], "cannot be imported"),
         (["inspect", "broken_package", "A"], "'broken_package' cannot be imported"),
         (["inspect", "kafka_wire", "Nothing"], "kafka_wire has no message 'Nothing'"),
+        (["inspect", "kafka_wire", "FetchRequst"], 'did you mean "FetchRequest"?'),
+        (["gn"], "No such command 'gn'. Did you mean 'gen'?"),
+        (["xyzzy"], "No such command 'xyzzy'.\n"),
         (["inspect", "kafka_wire", "ErrorCode", "0"], "has no message 'ErrorCode'"),
         (
             ["inspect", "kafka_wire", "FetchRequest.FetchTopic", "0"],

@@ -110,7 +110,7 @@ def test_options_that_cannot_be_used(
     ("text", "error"),
     [
         ("upstream =", "Invalid value"),
-        ("upstrem = 'x:1'", "unknown setting 'upstrem' (the settings are upstream, listen,"),
+        ("upstrem = 'x:1'", "unknown setting 'upstrem' (did you mean \"upstream\"?)"),
         ("upstream = 'x:1'\nlisten = { a = 1 }", 'write listen = { name = "host:port" }'),
         ("upstream = 'x:1'\nlisten = {}", 'write listen = { name = "host:port" }'),
         ("upstream = 5", "upstream = 5 is not of type str"),

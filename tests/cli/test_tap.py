@@ -245,7 +245,7 @@ def test_a_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = Address(*taken.getsockname()[:2])
         result = run("--listen", str(address), "--upstream", "127.0.0.1:1")
-    assert result.returncode == 2
+    assert result.returncode == 1
     assert f"cannot listen on {address}: address already in use" in result.stderr
     assert "Traceback" not in result.stderr
 
@@ -300,14 +300,14 @@ def test_a_tap_that_cannot_listen_leaves_the_capture(tmp_path: Path) -> None:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         for save in (path, new):
             result = run("--listen", listen, "--upstream", "127.0.0.1:1", "--save", str(save))
-            assert result.returncode == 2
+            assert result.returncode == 1
             assert f"cannot listen on {listen}: address already in use" in result.stderr
     assert path.read_bytes() == before and not new.exists()
 
 
 def test_a_host_name_that_cannot_be_one() -> None:
     result = run("--listen", "a..b:0", "--upstream", "127.0.0.1:1")
-    assert result.returncode == 2
+    assert result.returncode == 1
     assert "cannot listen on a..b:0: the host name cannot be resolved" in result.stderr
 
 
