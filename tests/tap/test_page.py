@@ -207,6 +207,30 @@ def test_the_field_under_the_pointer_is_marked_in_tree_and_bytes(
     assert view.texts("#tree .node .name")[0] == "RequestHeader"
 
 
+def test_selections_are_announced(browser: Any, tmp_path: Path) -> None:
+    """Screen readers hear which row and which field are selected."""
+    view = View(browser, html(tmp_path, metadata("orders")))
+    view.rows(1)
+    assert view.one("#rows .row").get_attribute("aria-selected") == "false"
+    view.open(0)
+    row = view.one("#rows").get_attribute("aria-activedescendant")
+    assert view.one(f"#{row}").get_attribute("aria-selected") == "true"
+    view.one("#tree").send_keys("\ue015")  # the arrow down
+    field = view.one("#tree").get_attribute("aria-activedescendant")
+    assert view.one(f"#{field}").get_attribute("aria-selected") == "true"
+    assert view.one(f"#{field}").get_attribute("role") == "treeitem"
+    view.one("#close").click()
+    view.wait("!document.getElementById('rows').hasAttribute('aria-activedescendant')")
+
+
+def test_an_error_scrolls_to_its_field(browser: Any, tmp_path: Path) -> None:
+    view = View(browser, html(tmp_path, metadata(*(f"topic-{n}" for n in range(150)))))
+    view.run("document.getElementById('tree').style.height = '200px'")
+    view.open(0)
+    view.wait("document.querySelector('.node.marked.code') !== null")
+    assert "error_code" in view.one(".node.marked").text
+
+
 def test_hostile_names_stay_text(browser: Any, tmp_path: Path) -> None:
     view = View(browser, html(tmp_path, metadata(*HOSTILE)))
     view.rows(1)

@@ -2,6 +2,8 @@
 
 const NAME = 0, KIND = 1, BEGIN = 2, END = 3, VALUE = 4, CHILDREN = 5;
 
+const isErrorCode = (node) => node[NAME].endsWith("error_code") && !/^(0( |$)|-)/.test(node[VALUE]);
+
 class Detail {
   constructor() {
     this.tree = new VirtualList(byId("tree"), 21, (index) => this.drawNode(index));
@@ -76,7 +78,19 @@ class Detail {
     byId("bytes").scrollTop = 0;
     this.tree.update(this.lines.length);
     this.hex.update(Math.ceil(this.data.length / this.width));
+    const wrong = this.wrong();
+    if (wrong) {
+      this.reveal(wrong);
+      this.tree.show(this.lineOf(wrong), "middle");
+    }
     if (this.fault >= 0) this.hex.show(Math.floor(this.fault / this.width), "middle");
+  }
+
+  // The field at which decoding failed, or the first error code that is not 0.
+  wrong() {
+    const nodes = [...this.parents.keys()];
+    if (this.fault < 0) return nodes.find(isErrorCode);
+    return nodes.filter((node) => node[BEGIN] <= this.fault).at(-1);
   }
 
   // Open everything in small messages, and the upper levels of large ones.
@@ -166,13 +180,20 @@ class Detail {
   paint() {
     const node = this.marked;
     const line = node ? this.lineOf(node) : -1;
-    for (const [index, element] of this.tree.drawn) element.classList.toggle("marked", index === line);
+    for (const [index, element] of this.tree.drawn) this.showMarked(element, index === line);
+    if (line >= 0) byId("tree").setAttribute("aria-activedescendant", `node-${line}`);
+    else byId("tree").removeAttribute("aria-activedescendant");
     for (const element of this.hex.drawn.values()) {
       for (const cell of element.querySelectorAll("[data-o]")) {
         const offset = Number(cell.dataset.o);
         cell.classList.toggle("marked", Boolean(node) && node[BEGIN] <= offset && offset < node[END]);
       }
     }
+  }
+
+  showMarked(element, marked) {
+    element.classList.toggle("marked", marked);
+    element.setAttribute("aria-selected", String(marked));
   }
 
   keys(event) {
@@ -199,8 +220,12 @@ class Detail {
     const fold = node[CHILDREN].length ? (this.open.has(node) ? "▾" : "▸") : "";
     element.append(el("span", "fold", fold), el("span", "name", node[NAME]), el("span", "value", node[VALUE]));
     if (depth) element.append(el("span", "kind", node[KIND]));
-    if (node[NAME].endsWith("error_code") && !/^(0( |$)|-)/.test(node[VALUE])) element.classList.add("code");
-    if (node === this.marked) element.classList.add("marked");
+    element.id = `node-${index}`;
+    element.setAttribute("role", "treeitem");
+    element.setAttribute("aria-level", depth + 1);
+    if (node[CHILDREN].length) element.setAttribute("aria-expanded", String(this.open.has(node)));
+    if (isErrorCode(node)) element.classList.add("code");
+    this.showMarked(element, node === this.marked);
     return element;
   }
 

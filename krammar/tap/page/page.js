@@ -139,6 +139,11 @@ function meter(us) {
   return bar;
 }
 
+function showSelected(element, number) {
+  element.classList.toggle("selected", selected === number);
+  element.setAttribute("aria-selected", String(selected === number));
+}
+
 function drawRow(index) {
   const row = shown[index];
   const element = el("div", "row");
@@ -146,10 +151,8 @@ function drawRow(index) {
   element.dataset.n = row.n;
   if (isError(row)) element.classList.add("bad");
   if (row.state === "waiting") element.classList.add("waiting");
-  if (selected === row.n) {
-    element.classList.add("selected");
-    element.setAttribute("aria-selected", "true");
-  }
+  element.id = `row-${row.n}`;
+  showSelected(element, row.n);
   const api = el("span", "api");
   api.append(el("b", "", row.api), el("i", "", row.v === null ? "" : `v${row.v}`));
   const about = el("span", "about");
@@ -472,9 +475,8 @@ let asked = 0;
 
 async function openRow(number) {
   selected = number;
-  for (const element of list.drawn.values()) {
-    element.classList.toggle("selected", Number(element.dataset.n) === number);
-  }
+  for (const element of list.drawn.values()) showSelected(element, Number(element.dataset.n));
+  byId("rows").setAttribute("aria-activedescendant", `row-${number}`);
   const row = byNumber.get(number);
   if (!row) return;
   if (byId("detail").hidden) {
@@ -620,6 +622,8 @@ function later() {
 }
 
 function drawView() {
+  if (selected === null) byId("rows").removeAttribute("aria-activedescendant");
+  else byId("rows").setAttribute("aria-activedescendant", `row-${selected}`);
   if (view === "requests") list.update(shown.length);
   else if (view === "connections") drawConnections();
   else drawSummary();
