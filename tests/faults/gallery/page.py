@@ -14,15 +14,15 @@ _BEGIN, _END = "<!-- gallery -->\n", "<!-- end of the gallery -->"
 
 
 def table_of(rows: Mapping[str, Sequence[str]]) -> str:
-    """What each client did, and the rules of each situation."""
+    """The rules of each situation, and what each client did."""
     names = [f"{client.name} {version(client.name)}" for client in CLIENTS]
-    lines = [f"| Situation | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
+    lines = ["| Situation | Rule |", "|---|---|"]
+    lines += [f"| {each.title} | `{each.rules}` |" for each in SITUATIONS]
+    lines += ["", f"| Situation | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
     lines += [
         f"| {title} | {' | '.join(cell[0].upper() + cell[1:] for cell in cells)} |"
         for title, cells in rows.items()
     ]
-    lines += ["", "| Situation | Rule |", "|---|---|"]
-    lines += [f"| {each.title} | `{each.rules}` |" for each in SITUATIONS]
     return "\n".join(lines) + "\n"
 
 
@@ -34,6 +34,6 @@ def with_table(page: str, table: str) -> str:
 
 def rows_of(page: str) -> dict[str, list[str]]:
     """What the page says, by the title of the situation."""
-    table = page.partition(_BEGIN)[2].partition("\n\n")[0]
+    table = page.partition(_BEGIN)[2].partition(_END)[0].partition("\n\n")[2]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
     return {title: cells for title, *cells in rows}
