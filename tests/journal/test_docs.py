@@ -26,14 +26,15 @@ def test_all_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (definitions,) = blocks("krm")
-    monkeypatch.syspath_prepend(generate(tmp_path, "journal_docs", definitions))
+    monkeypatch.syspath_prepend(generate(tmp_path, "shop", definitions))
     importlib.invalidate_caches()
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"Order": importlib.import_module("journal_docs").Order}
+    names: dict[str, Any] = {}
     own, publish, together, read, again, drop, topics = blocks("python")
-    exec(compile(own, "own", "exec", dont_inherit=True), names)
+    alone: dict[str, Any] = {}
+    exec(compile(own, "own", "exec", dont_inherit=True), alone)
     assert "Click(page='/', uuid=UUID('" in capsys.readouterr().out
-    names["clicks"].close()
+    alone["clicks"].close()
     for block in (publish, together, read, again, drop):
         exec(block, names)
     printed = capsys.readouterr().out
@@ -46,7 +47,7 @@ def test_all_of_the_page(
     names["journals"].close()
     with Broker.start() as broker:
         Client(broker.bootstrap_servers).admin.create_topic("orders", partitions=1)
-        exec(topics.replace("localhost:9092", broker.bootstrap_servers), names)
+        exec(topics.replace("localhost:9092", broker.bootstrap_servers), {})
     assert capsys.readouterr().out.count("customer='ada'") == 1
 
 
