@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from krammar.cli.options import FOLDER, SOURCE, examples, key_values
+from krammar.cli.options import DEFINITIONS, FOLDER, SOURCE, examples, key_values
 from krammar.cli.output import echo, quantity
 from krammar.cli.reporting import all_files_option, format_option, misuse, report, say
 
@@ -142,7 +142,7 @@ def import_(
         "krammar export --kafka-json definitions/kafka_wire -o schemas/ --skip",
     ),
 )
-@click.argument("source", type=SOURCE)
+@click.argument("source", type=DEFINITIONS)
 @click.option(
     "--kafka-json",
     "kafka_json",
@@ -168,9 +168,9 @@ def export(
 ) -> None:
     """Convert definitions to the formats of other tools.
 
-    SOURCE is a definition file, or a folder with definition files (*.krm). Kafka's JSON schemas have no
-    enums, which become integers. A struct that they cannot express, such as one with varints, is an
-    error; with --skip, the others are exported. `krammar import` reads the schemas again. For JSON
+    SOURCE is a definition file, a folder with definition files (*.krm), or a package that comes
+    with krammar, such as kafka_wire. Kafka's JSON schemas have no enums, which become integers. A
+    struct that they cannot express, such as one with varints, is an error; with --skip, the others are exported. `krammar import` reads the schemas again. For JSON
     Schema, see `krammar gen --backend json-schema`.
 
     If there are errors, nothing is written. Files that exist are replaced only with --force.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from krammar.cli.faults import check_faults
-from krammar.cli.options import FOLDER, SOURCE, examples, package_option
+from krammar.cli.options import DEFINITIONS, FOLDER, SOURCE, examples, package_option
 from krammar.cli.output import echo, quantity
 from krammar.cli.reporting import all_files_option, format_option, misuse, report, say
 from krammar.util.printable import escape
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         "krammar gen definitions/ -o schemas/ --backend json-schema",
     )
 )
-@click.argument("source", type=SOURCE)
+@click.argument("source", type=DEFINITIONS)
 @click.option("-o", "--out", type=FOLDER, required=True, help="Folder to write packages to.")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if anything would change.")
 @click.option(
@@ -68,8 +68,9 @@ def gen(
 ) -> None:
     """Generate Python packages, or other files, from definitions.
 
-    SOURCE is a definition file, or a folder with definition files (*.krm). Every folder that contains
-    definition files becomes a package at the same place in OUT.
+    SOURCE is a definition file, a folder with definition files (*.krm), or a package that comes
+    with krammar, such as kafka_wire. Every folder that contains definition files becomes a package
+    at the same place in OUT.
 
     krammar writes only files that change. It removes files that an earlier run wrote from the same
     source and that are no longer needed, unless they were changed since. Files that krammar did not
@@ -119,7 +120,7 @@ def gen(
         "krammar check faults.toml                             # rules for --faults",
     )
 )
-@click.argument("source", type=SOURCE, nargs=-1, required=True)
+@click.argument("source", type=DEFINITIONS, nargs=-1, required=True)
 @click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 @package_option
 @all_files_option
@@ -223,7 +224,7 @@ def fmt(path: tuple[Path, ...], check: bool, diff: bool, all_files: bool, format
         "krammar docs protocol/ -o site/protocol && python -m http.server -d site",
     )
 )
-@click.argument("source", type=SOURCE)
+@click.argument("source", type=DEFINITIONS)
 @click.option("-o", "--out", type=FOLDER, required=True, help="Folder to write pages to.")
 @click.option("--force", is_flag=True, help="Replace files that krammar did not write.")
 @all_files_option
@@ -231,8 +232,8 @@ def fmt(path: tuple[Path, ...], check: bool, diff: bool, all_files: bool, format
 def docs(source: Path, out: Path, force: bool, all_files: bool, format_: str) -> None:
     """Write an HTML reference of protocols.
 
-    SOURCE is a definition file, or a folder with definition files (*.krm). One page lists the messages
-    of a protocol, and one lists the protocols if there are several. Each definition file has a page with
+    SOURCE is a definition file, a folder with definition files (*.krm), or a package that comes
+    with krammar, such as kafka_wire. One page lists the messages of a protocol, and one lists the protocols if there are several. Each definition file has a page with
     its fields, types, versions and documentation, the bytes of each version, and what changed between
     versions. The search finds messages, fields, enums, error codes and KIPs. A browser can open the
     pages without a server.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from krammar.cli.options import INPUT_FILE, SOURCE, examples
+from krammar.cli.options import DEFINITIONS, INPUT_FILE, examples
 from krammar.cli.output import echo
 from krammar.cli.reporting import all_files_option, format_option, misuse, report
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         "krammar diff old/ new/ --wire --format github     # in CI: only changes on the wire",
     )
 )
-@click.argument("source", type=SOURCE, nargs=-1, required=True, metavar="[OLD] NEW")
+@click.argument("source", type=DEFINITIONS, nargs=-1, required=True, metavar="[OLD] NEW")
 @click.option(
     "--against",
     metavar="REF",

@@ -15,6 +15,21 @@ import click
 INPUT_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 OUTPUT_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 SOURCE = click.Path(exists=True, path_type=Path)
+
+
+class _Definitions(click.Path):
+    """A path of definitions, or else the name of a package whose definitions come with krammar, such as ``kafka_wire``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and value.isidentifier() and not os.path.exists(value):
+            from krammar.compiler.front.source import SHIPPED
+
+            if (SHIPPED / value).is_dir():
+                return SHIPPED / value
+        return super().convert(value, param, ctx)
+
+
+DEFINITIONS = _Definitions(exists=True, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 
 

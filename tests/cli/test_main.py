@@ -590,3 +590,11 @@ def test_ctrl_c_is_exit_code_130(tmp_path: Path, arguments: list[str]) -> None:
         error = process.communicate(timeout=PATIENCE)[1]
 
     assert (process.returncode, error) == (130, b"interrupted\n")
+
+
+def test_packages_that_come_with_krammar_are_sources(tmp_path: Path) -> None:
+    done = krammar("gen", "journal_wire", "-o", "out", "--backend", "wireshark", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "journal_wire.lua").exists()
+    (tmp_path / "journal_wire").mkdir()  # a folder of that name takes precedence
+    assert krammar("check", "journal_wire", cwd=tmp_path).returncode != 0
