@@ -25,7 +25,8 @@ from krammar.tap.frame import Frame
 from krammar.wire.batches import Record as BatchRecord
 from krammar.wire.batches import encode_batch
 
-# A title, a cleared screen, the clipboard, C1's form of the same, a bell, a return, marks that reverse text, a line separator.
+# A title, a cleared screen, the clipboard, C1's form of the same, a bell, a return, marks that reverse text, a line
+# separator.
 HOSTILE = "a\x1b]0;owned\x07\x1b[2J\x1b]52;c;aGk=\x07\x9b2J\r\u202eb\u2066c\u2028d\x7f\u200e"
 KRAMMAR = Path(krammar.__file__).parent
 
