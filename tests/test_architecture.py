@@ -1,4 +1,4 @@
-"""docs/architecture.md names only files and functions that exist, and shows what `krammar gen` writes."""
+"""docs/architecture.md names only files and functions that exist, and the structure of krammar/ is as it says."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ import pytest
 
 from krammar.cli import main
 from tests.samples import ROOT, blocks
+from tools.architecture import Rooms, package_of
 
 PAGE = "docs/architecture.md"
 TEXT = (ROOT / PAGE).read_text("utf-8")
 PATHS = sorted(set(re.findall(r"`((?:krammar|generated|templates|tests)/[\w./]*)", TEXT)))
 NAMES = sorted(set(re.findall(r"`([\w./]+\.py): ([\w.]+)`", TEXT)))
+ROOMS = Rooms()
+# These packages have corridors and chains.
+SPREAD = {"krammar.broker", "krammar.proxy", "krammar.spark"}
+# Of the other packages, the files that exist for one neighbour only.
+CORRIDORS = 0.1
 
 
 def defined(tree: ast.AST, prefix: str = "") -> set[str]:
@@ -48,3 +54,20 @@ def test_gen_writes_the_function_that_the_page_shows(tmp_path: Path) -> None:
     main(["gen", str(source), "-o", str(tmp_path / "out")], standalone_mode=False)
     (shown,) = blocks(PAGE)
     assert shown in (tmp_path / "out" / "_codecs" / "ping.py").read_text("utf-8")
+
+
+def test_no_chain_of_classes_stretches_over_more_than_two_files() -> None:
+    chains = [chain for chain in ROOMS.chains() if package_of(chain[0].module) not in SPREAD]
+    assert [" -> ".join(map(str, chain)) for chain in chains] == []
+
+
+def test_a_class_name_has_one_meaning_in_a_package() -> None:
+    repeated = ROOMS.repeated_classes()
+    assert {package: names for package, names in repeated.items() if package not in SPREAD} == {}
+
+
+def test_few_files_exist_for_one_neighbour() -> None:
+    """Merge the file into its neighbour, unless it is a concept of its own; the docstring of each says which."""
+    files = [name for name in ROOMS.modules if package_of(name) not in SPREAD]
+    corridors = [name for name in ROOMS.corridors() if package_of(name) not in SPREAD]
+    assert len(corridors) < CORRIDORS * len(files), corridors
