@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from krammar.spark.errors import OptionError
 
 if TYPE_CHECKING:
     from krammar.spark.options import Options
+
+# A scheme of one letter is a drive of Windows.
+_URI = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]+):(?://[^/]*)?(?P<path>.*)", re.DOTALL)
 
 
 def paths_of(options: Options) -> list[str]:
@@ -34,15 +37,17 @@ def paths_of(options: Options) -> list[str]:
 def local_path(path: str) -> str:
     """Return the file system path of ``path``, which may be a ``file:`` URI.
 
+    As for Spark itself, ``%`` and ``#`` are characters of names in URIs too.
+
     Raises:
         OptionError: the URI has another scheme.
     """
-    parts = urlsplit(path)
-    if not parts.scheme or len(parts.scheme) == 1:
+    found = _URI.fullmatch(path)
+    if found is None:
         return path
-    if parts.scheme != "file":
+    if found["scheme"].lower() != "file":
         raise OptionError(
             "path",
             f"{path!r}: only files in a file system that each executor has mounted can be read",
         )
-    return unquote(parts.path)
+    return found["path"]

@@ -39,7 +39,7 @@ from krammar.journal import (
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, OptionError, SchemaError, SparkSourceError
 from krammar.spark.journal import delivery as delivery_module
-from krammar.spark.journal import task_rows
+from krammar.spark.journal import rows_out
 from krammar.spark.journal.delivery import JournalDelivery
 from krammar.spark.journal.intents import FOLDER
 from krammar.spark.journal.rows_out import Published
@@ -148,7 +148,7 @@ def test_rows_of_a_key_stay_together_and_in_order(tmp_path: Path) -> None:
 
 
 def test_rows_without_a_key_are_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_rows, "_RUN", 5)
+    monkeypatch.setattr(rows_out, "_RUN", 5)
     write(
         writer(tmp_path, journalsPerTopic=2), [("t", None, str(n), None, None) for n in range(200)]
     )
@@ -495,6 +495,16 @@ def line(folder: Path, number: int) -> None:
     path.write_text(f"{number}-a\n{number}-b\n")
     os.utime(path, (1_700_000_000 + number,) * 2)  # Spark takes the oldest first
     path.rename(folder / "in" / f"{number}.txt")
+
+
+@pytest.mark.parametrize("name", ["a%20b", "run#1"])
+def test_checkpoints_by_uri(stream: Stream, tmp_path: Path, name: str) -> None:
+    """Spark and the delivery use the same folder."""
+    line(tmp_path, 1)
+    stream(
+        checkpointLocation=f"file://{tmp_path}/{name}", path=tmp_path / "journals", topic="orders"
+    )
+    assert {"metadata", FOLDER} <= {path.name for path in (tmp_path / name).iterdir()}
 
 
 def forget_last(folder: Path) -> None:

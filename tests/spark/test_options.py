@@ -18,6 +18,7 @@ from krammar.spark.errors import OptionError, SparkSourceError
 from krammar.spark.offsets import AtTimestamp, Earliest, Latest, Specific
 from krammar.spark.option_table import TABLE, Use
 from krammar.spark.options import Options
+from krammar.spark.paths import local_path
 from tests.spark.logs_support import Folder
 from tests.spark.support import fails, load
 
@@ -103,6 +104,24 @@ def test_values_and_defaults() -> None:
     assert Options({}).ending() == Latest()
     both = Options({"startingOffsets": "earliest", "startingTimestamp": "5"})
     assert both.starting(Use.READ) == AtTimestamp(5)
+
+
+@pytest.mark.parametrize("name", ["plain", "a b", "a%20b", "100%", "run#1", "what?", "x:y", "é"])
+@pytest.mark.parametrize("prefix", ["", "file:", "file://", "file://localhost", "FILE://"])
+def test_paths_are_literal(prefix: str, name: str) -> None:
+    """As Spark takes them, which shares checkpoints and folders with the source."""
+    assert local_path(f"{prefix}/tmp/{name}/x") == f"/tmp/{name}/x"
+
+
+@pytest.mark.parametrize("path", ["relative/a:b", "./x", "C:/x", "C:x"])
+def test_paths_that_are_no_uris(path: str) -> None:
+    assert local_path(path) == path
+
+
+@pytest.mark.parametrize("path", ["hdfs://host/x", "s3a://bucket/a#b", "dbfs:/x"])
+def test_other_schemes(path: str) -> None:
+    with pytest.raises(OptionError, match=f"'path': '{path}': only files"):
+        local_path(path)
 
 
 LONG = 2**63 - 1

@@ -21,7 +21,7 @@ from kafka_wire import ErrorCode, ListOffsetsResponse, MetadataResponse
 
 from krammar.broker import Broker
 from krammar.client import Client
-from krammar.spark.errors import DataLossError
+from krammar.spark.errors import DataLossError, SparkSourceError
 from tests.spark.stream_support import Checkpoint, Query, produce, records
 
 # Brokers are asked again sooner than by default.
@@ -264,3 +264,35 @@ def test_a_new_leader_whose_followers_lag(broker: Broker, topic: str, level: str
     produce(broker, topic, {0: 1})
     with Query(broker, checkpoint, **options) as query:
         assert query.rest() == [(topic, 0, 8)]
+
+
+# Checkpoints of other sources.
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        0,
+        "text",
+        None,
+        [1],
+        {"logOffset": 3},
+        {"topic": [1]},
+        {"topic": {"zero": 1}},
+        {"topic": {"0": "1"}},
+        {"topic": {"0": None}},
+        {"topic": {"0": True}},
+    ],
+)
+def test_another_source(broker: Broker, topic: str, offset: Any) -> None:
+    with Query(broker, subscribe=topic, **COMMON) as query:
+        calls: list[Callable[[], object]] = [
+            lambda: query.reader.latestOffset(offset, query.limit),
+            lambda: query.reader.partitions(offset, {topic: {"0": 0}}),
+            lambda: query.reader.partitions({topic: {"0": 0}}, offset),
+        ]
+        for call in calls:
+            with pytest.raises(SparkSourceError) as failure:
+                call()
+            assert f"the checkpoint has the offset {json.dumps(offset)}" in str(failure.value)
+            assert '{"topic": {"partition": number}}' in str(failure.value)

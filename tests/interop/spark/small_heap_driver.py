@@ -9,7 +9,7 @@ import json
 import sys
 
 import krammar.spark
-from krammar.spark.kafka.stream import small
+from krammar.spark.kafka.stream import limited
 
 # A batch has a little less than 1 MiB, the most that is read where it is planned.
 VALUE_BYTES = 4000
@@ -20,7 +20,7 @@ BATCHES = 150
 
 def main() -> None:
     servers, folder = sys.argv[1:]
-    assert BATCH * VALUE_BYTES < small._SMALL_BYTES
+    assert BATCH * VALUE_BYTES < limited._SMALL_BYTES
     spark = krammar.spark.session(
         "local[2]",
         {

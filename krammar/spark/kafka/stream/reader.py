@@ -3,15 +3,17 @@ micro-batch reads."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from krammar.client import Client, ClientError, TopicPartition
 from krammar.client.committed import Committed
+from krammar.spark.errors import SparkSourceError
 from krammar.spark.kafka.plan import Task
 from krammar.spark.kafka.stream.planner import StreamPlanner
 from krammar.spark.kafka.stream.snapshots import Offsets
@@ -29,9 +31,23 @@ _TIMEOUT_MS = 5_000
 Json = dict[str, dict[str, int]]
 
 
-def offsets_of(found: Json) -> Offsets:
-    """Return the offsets that Spark passes."""
-    return {TopicPartition(*at): offset for at, offset in of_json(found).items()}
+def offsets_of(found: Any) -> Offsets:
+    """Return the offsets that Spark passes.
+
+    Raises:
+        SparkSourceError: they are of another source, which has written the checkpoint.
+    """
+    try:
+        offsets = {TopicPartition(*at): offset for at, offset in of_json(found).items()}
+    except (AttributeError, TypeError, ValueError):
+        offsets = None
+    if offsets is None or not all(type(offset) is int for offset in offsets.values()):
+        text = json.dumps(found)
+        raise SparkSourceError(
+            f"the checkpoint has the offset {text[:200]}, but offsets of source=kafka have the form "
+            '{"topic": {"partition": number}}: another source has written it; use another checkpointLocation'
+        )
+    return offsets
 
 
 class KafkaStreamReader(TaskReader, DataSourceStreamReader):
