@@ -464,6 +464,16 @@ def _consistent(parsed: dict[str, Any]) -> dict[str, Any]:
 
                 why = conversion(store, kind, location)
             raise SettingsError(f"ssl.{store}.type", why)
+    if protocol.endswith("SSL"):
+        for key in ("ssl_key_location", "ssl_key_pem"):
+            if (
+                key in parsed
+                and not {"ssl_certificate_location", "ssl_certificate_pem"} & parsed.keys()
+            ):
+                raise SettingsError(
+                    key.replace("_", "."),
+                    "the key has no certificate: set ssl.keystore.certificate.chain, or ssl.certificate.location",
+                )
     low, high = parsed.get("retry_backoff_ms"), parsed.get("retry_backoff_max_ms")
     if low is not None and high is None and low > 1000:
         parsed["retry_backoff_max_ms"] = low

@@ -178,6 +178,8 @@ def parse_assign(text: str) -> frozenset[TopicPartition]:
     found = _object(text)
     partitions: set[TopicPartition] = set()
     for topic, numbers in found.items():
+        if not topic:
+            raise ValueError("the name of a topic is empty")
         if not isinstance(numbers, list) or not all(_is_int(number) for number in numbers):
             raise ValueError(f"topic {topic!r} needs a list of partitions")
         partitions.update((topic, number) for number in numbers)

@@ -46,8 +46,7 @@ class Options:
                 if option is None:
                     continue
             if option is None:
-                similar = most_similar(key, TABLE)
-                near = meant(TABLE[similar].name if similar else None)
+                near = meant(_similar(key))
                 raise OptionError(name, "is unknown" + (near and f"; {near}"))
             if option.refused:
                 raise OptionError(option.name, f"is not supported: {option.refused}")
@@ -168,3 +167,14 @@ class Options:
         ):
             if self.given(name):
                 raise OptionError(name, "has no meaning without delivery=journal or source=journal")
+
+
+def _similar(key: str) -> str | None:
+    """Return the option that an unknown name probably means: often a client's setting that lacks its prefix."""
+    from krammar.client.other_settings import ALIASES  # both only for errors
+    from krammar.client.settings import setting_names
+
+    if key in setting_names() or key in ALIASES:
+        return CLIENT_PREFIX + key
+    similar = most_similar(key, TABLE)
+    return TABLE[similar].name if similar else None

@@ -20,6 +20,9 @@ def of(**values: Any) -> Settings:
     return Settings.of({"bootstrap.servers": "a:1"}, **values)
 
 
+LOGIN = {"sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}
+
+
 def test_names_with_dots_and_with_underscores() -> None:
     settings = Settings.of(
         {"bootstrap.servers": "a:9092, SSL://b:9093,[::1]:9094", "request.timeout.ms": "5000"},
@@ -263,3 +266,21 @@ def test_some_settings_changed() -> None:
     assert base.with_(acks="all").enable_idempotence
     with pytest.raises(SettingsError):
         base.with_(transactional_id="t")
+
+
+@pytest.mark.parametrize("name", ["ssl.key.location", "ssl.keystore.key"])
+@pytest.mark.parametrize("login", [{}, LOGIN])
+def test_a_key_without_its_certificate(name: str, login: dict[str, str]) -> None:
+    protocol = "SASL_SSL" if login else "SSL"
+    given = {"bootstrap.servers": "a:1", "security.protocol": protocol, **login, name: "x"}
+    with pytest.raises(
+        SettingsError, match=r"no certificate: set ssl\.keystore\.certificate\.chain"
+    ):
+        Settings.of(given)
+    for certificate in (
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.location",
+        "ssl.certificate.pem",
+    ):
+        Settings.of({**given, certificate: "x"})
+    Settings.of({**given, "security.protocol": "SASL_PLAINTEXT" if login else "PLAINTEXT"})

@@ -382,6 +382,7 @@ def test_brokers_have_to_confirm(tmp_path: Path, setting: dict[str, str]) -> Non
     ("row", "text"),
     [
         ((None, b"k", "v", None, None), "null topic"),
+        (("", b"k", "v", None, None), "empty topic"),
         (("t", b"k", "v", 5, None), "a row has partition 5, but the topic has 1 partitions"),
         (("../t", b"k", "v", None, None), "is not a valid name of a journal"),
     ],

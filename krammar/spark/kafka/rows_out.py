@@ -179,6 +179,10 @@ class _Part:
             names = encoded.dictionary.to_pylist()
         except UnicodeDecodeError as error:
             raise RowError(f"a row has a topic that is not UTF-8: {error}") from None
+        if "" in names:
+            raise RowError(
+                "a row has an empty topic; set the option 'topic' to name one for all rows"
+            )
         for number, part in self._by(encoded.indices):
             yield names[number], part
 
