@@ -10,17 +10,17 @@ import pytest
 
 from krammar.cli import main
 from tests.samples import ROOT, blocks
-from tools.architecture import Rooms, package_of
+from tools.architecture import Rooms
 
 PAGE = "docs/architecture.md"
 TEXT = (ROOT / PAGE).read_text("utf-8")
 PATHS = sorted(set(re.findall(r"`((?:krammar|generated|templates|tests)/[\w./]*)", TEXT)))
 NAMES = sorted(set(re.findall(r"`([\w./]+\.py): ([\w.]+)`", TEXT)))
 ROOMS = Rooms()
-# These packages have corridors and chains.
-SPREAD = {"krammar.broker", "krammar.proxy", "krammar.spark"}
-# Of the other packages, the files that exist for one neighbour only.
-CORRIDORS = 0.1
+# The share of files that exist for one neighbour only.
+CORRIDORS = 0.13
+# Its class has a file of its own, because PySpark 4.1 cannot import it.
+APART = "krammar.spark.kafka.stream.limited"
 
 
 def defined(tree: ast.AST, prefix: str = "") -> set[str]:
@@ -57,17 +57,15 @@ def test_gen_writes_the_function_that_the_page_shows(tmp_path: Path) -> None:
 
 
 def test_no_chain_of_classes_stretches_over_more_than_two_files() -> None:
-    chains = [chain for chain in ROOMS.chains() if package_of(chain[0].module) not in SPREAD]
+    chains = [chain for chain in ROOMS.chains() if chain[0].module != APART]
     assert [" -> ".join(map(str, chain)) for chain in chains] == []
 
 
 def test_a_class_name_has_one_meaning_in_a_package() -> None:
-    repeated = ROOMS.repeated_classes()
-    assert {package: names for package, names in repeated.items() if package not in SPREAD} == {}
+    assert ROOMS.repeated_classes() == {}
 
 
 def test_few_files_exist_for_one_neighbour() -> None:
     """Merge the file into its neighbour, unless it is a concept of its own; the docstring of each says which."""
-    files = [name for name in ROOMS.modules if package_of(name) not in SPREAD]
-    corridors = [name for name in ROOMS.corridors() if package_of(name) not in SPREAD]
-    assert len(corridors) < CORRIDORS * len(files), corridors
+    corridors = ROOMS.corridors()
+    assert len(corridors) < CORRIDORS * len(ROOMS.modules), corridors

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql.datasource import (
+    DataSourceReader,
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -22,8 +23,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from krammar.spark import undocumented
 from krammar.spark.offsets import INT64_MAX
-from krammar.spark.undocumented import FilterTakingReader
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -156,11 +157,14 @@ def _milliseconds(value: Any) -> tuple[int, int] | None:
     return below, below if since == below * _MILLISECOND else below + 1
 
 
-class FilteringReader(FilterTakingReader):
+class FilteringReader(DataSourceReader):
     """A reader that collects pushed-down filters in ``wanted``."""
 
     def __init__(self) -> None:
         self.wanted = Wanted()
 
-    def take_filter(self, condition: Filter) -> None:
-        self.wanted.add(condition)
+    @property
+    def pushFilters(self) -> Any:
+        """The method that Spark calls with the filters."""
+        takes = undocumented.TAKES_FILTERS
+        return undocumented.PushFilters(self.wanted.add) if takes else super().pushFilters

@@ -40,7 +40,7 @@ TAKES_FILTERS = PYSPARK in ((4, 1), (4, 2), (4, 3))
 PASSES_ROWS = PYSPARK in ((4, 2), (4, 3))
 
 
-class _PushFilters:
+class PushFilters:
     """A method ``pushFilters`` that looks to PySpark like the inherited one while push-down is off."""
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
@@ -52,19 +52,6 @@ class _PushFilters:
         for condition in filters:
             self._take(condition)
         return filters  # Spark applies them too
-
-
-class FilterTakingReader(DataSourceReader):
-    """A reader whose ``take_filter`` gets each filter that Spark pushes down."""
-
-    def take_filter(self, condition: Filter) -> None:
-        """Use a filter, or ignore it."""
-        raise NotImplementedError
-
-    @property
-    def pushFilters(self) -> Any:
-        """The method that Spark calls with the filters."""
-        return _PushFilters(self.take_filter) if TAKES_FILTERS else super().pushFilters
 
 
 class RowPassingReader(DataSourceStreamReader):

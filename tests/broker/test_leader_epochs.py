@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from kafka_wire import (
-    DeleteRecordsRequest,
     ErrorCode,
     FetchRequest,
     ListOffsetsRequest,

@@ -135,7 +135,7 @@ def test_register_turns_it_on(spark: SparkSession, folder: Folder) -> None:
 def test_all_records_are_read_if_spark_might_reject_the_reader(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a version of PySpark for which ``FilterTakingReader`` was not written."""
+    """As with a version of PySpark for which ``PushFilters`` was not written."""
     filters: list[Filter] = [EqualTo(("topic",), "nothing")]
     options = Options({"source": "logs", "path": str(folder.path), "subscribe": "sizes"})
     for takes in (True, False):

@@ -57,7 +57,7 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class JournalTask:
     """The offsets of a journal that one task reads: ``begin``, up to but not including ``end``.
 
     ``journal_id``  the journal's id at planning time. A journal that was created again since has other messages
@@ -80,7 +80,7 @@ class Task:
 class JournalPartition(InputPartition):
     """A task, as Spark sends it to an executor."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: JournalTask) -> None:
         self.task = task
 
 
@@ -133,7 +133,7 @@ class JournalReader(DataSourceReader):
                 journal_id = journals.journal_id(name)
                 begin, end = journals.offsets(name)
                 if begin < end:
-                    whole.append(Task(name, journal_id, begin, end, limit=end))
+                    whole.append(JournalTask(name, journal_id, begin, end, limit=end))
             most = options["splitBytes" if self.place.is_files else "maxRecordsPerPartition"]
             parts = split(whole, options["minPartitions"], most)
             tasks = [
@@ -172,7 +172,7 @@ class JournalReader(DataSourceReader):
                 found += journals.list(topic)
         return sorted(found, key=lambda spec: number_and_name(spec.name))
 
-    def _tasks(self, journals: AnyJournals, parts: list[Task]) -> Iterator[Task]:
+    def _tasks(self, journals: AnyJournals, parts: list[JournalTask]) -> Iterator[JournalTask]:
         """Yield the tasks of a journal that is split into these parts."""
         if len(parts) == 1:
             yield from parts
@@ -209,7 +209,7 @@ class JournalReader(DataSourceReader):
         with self.place.errors(doing), self.place.open() as journals:
             yield from rows_in.batches(self.options, self._messages(journals, task))
 
-    def _messages(self, journals: AnyJournals, task: Task) -> Iterator[Envelope]:
+    def _messages(self, journals: AnyJournals, task: JournalTask) -> Iterator[Envelope]:
         part = task.part
         reader = self._open(journals, task, task.begin, task.end)
         if part is None and not task.whole and isinstance(journals, FileJournals):
@@ -227,7 +227,7 @@ class JournalReader(DataSourceReader):
                 if passes is None or passes(envelope.begin, envelope.message.get_uuid()):
                     yield envelope
 
-    def _boundaries(self, journals: FileJournals, task: Task) -> tuple[int, int]:
+    def _boundaries(self, journals: FileJournals, task: JournalTask) -> tuple[int, int]:
         spec = journals.spec(task.journal)
         folder = journals.folder(task.journal)
         first, last = (
@@ -236,7 +236,7 @@ class JournalReader(DataSourceReader):
         )
         return first, last
 
-    def _open(self, journals: AnyJournals, task: Task, begin: int, end: int) -> Reader:
+    def _open(self, journals: AnyJournals, task: JournalTask, begin: int, end: int) -> Reader:
         reader = journals.reader(task.journal, begin, end, journal_id=task.journal_id)
         return _Strict(reader, self.cls) if self.strict else reader
 

@@ -75,7 +75,7 @@ def only_replica(replicas: Replicas) -> PartitionFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class LogTask:
     """The part of a segment that one task reads.
 
     ``base``              the segment's base offset
@@ -125,7 +125,7 @@ def select(options: Options, found: Mapping[TopicPartition, Replicas]) -> list[P
     return [only_replica(found[key]) for key in sorted(found) if wanted(key[0])]
 
 
-def plan(options: Options, folders: list[PartitionFolder], wanted: Wanted) -> list[Task]:
+def plan(options: Options, folders: list[PartitionFolder], wanted: Wanted) -> list[LogTask]:
     """Return the tasks, ordered by topic, partition and offset.
 
     Raises:
@@ -138,7 +138,7 @@ def plan(options: Options, folders: list[PartitionFolder], wanted: Wanted) -> li
     check_partitions("startingOffsets", starting, known)
     check_partitions("endingOffsets", ending, known)
     check_times(starting, ending)
-    tasks: list[Task] = []
+    tasks: list[LogTask] = []
     for folder in folders:
         if wanted.has(*folder.key):
             tasks.extend(_plan_partition(options, folder, starting, ending, wanted))
@@ -154,7 +154,7 @@ def plan(options: Options, folders: list[PartitionFolder], wanted: Wanted) -> li
 
 def _plan_partition(
     options: Options, folder: PartitionFolder, starting: Bound, ending: Bound, wanted: Wanted
-) -> Iterator[Task]:
+) -> Iterator[LogTask]:
     try:
         log = PartitionFiles(folder, damaged=_planning_damage(options["failOnDataLoss"]))
     except FileNotFoundError:
@@ -229,7 +229,7 @@ def _plan_segment(
     last: int,
     wanted: Wanted,
     transactions: Transactions | None,
-) -> Iterator[Task]:
+) -> Iterator[LogTask]:
     is_newest = base == log.bases[-1]
     with log.segment(base) as segment:
         begin = segment.position_before(first) if first > base else 0
@@ -238,7 +238,7 @@ def _plan_segment(
                 return
             begin = max(begin, segment.position_of_time(wanted.timestamp.low))
         end = segment.size if is_newest and last >= log.latest else segment.position_after(last - 1)
-        task = Task(
+        task = LogTask(
             log.folder.topic,
             log.folder.partition,
             log.folder.path,
@@ -255,7 +255,7 @@ def _plan_segment(
             yield from _by_bytes(task, TASK_BYTES, segment)
 
 
-def _by_bytes(task: Task, size: int, segment: Segment | None = None) -> Iterator[Task]:
+def _by_bytes(task: LogTask, size: int, segment: Segment | None = None) -> Iterator[LogTask]:
     """Split a task at batch boundaries into tasks of about ``size`` bytes."""
     if task.end - task.begin <= size:
         yield task
@@ -274,12 +274,12 @@ def _by_bytes(task: Task, size: int, segment: Segment | None = None) -> Iterator
     yield replace(task, begin=begin)
 
 
-def _segment(task: Task) -> Segment:
+def _segment(task: LogTask) -> Segment:
     """Open the segment of a planned task. Its damage was reported before."""
     return Segment(task.folder, task.base, task.size, damaged=_planning_damage(fail=False))
 
 
-def _boundaries(segment: Segment, task: Task) -> Iterator[tuple[int, int]]:
+def _boundaries(segment: Segment, task: LogTask) -> Iterator[tuple[int, int]]:
     """Yield last offset and position of batches in a task, from the index or else from all headers."""
     index = segment.indexes[0]
     if index:
@@ -292,7 +292,7 @@ def _boundaries(segment: Segment, task: Task) -> Iterator[tuple[int, int]]:
             yield header.last_offset, header.position
 
 
-def _by_offsets(task: Task, count: int) -> Iterator[Task]:
+def _by_offsets(task: LogTask, count: int) -> Iterator[LogTask]:
     """Split a task into tasks with at most ``count`` offsets each."""
     if task.last - task.first <= count:
         yield task

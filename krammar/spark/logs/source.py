@@ -15,7 +15,7 @@ from krammar.logfiles.transactions import is_aborted
 from krammar.spark.batches import batches_to_arrow, clip, reuse_freed_memory
 from krammar.spark.decoding import rows_of, schema_of
 from krammar.spark.errors import OptionError
-from krammar.spark.logs.plan import Task, find_partitions, plan, select
+from krammar.spark.logs.plan import LogTask, find_partitions, plan, select
 from krammar.spark.loss import report_loss
 from krammar.spark.options import Options
 from krammar.spark.paths import paths_of
@@ -49,7 +49,7 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
 class LogPartition(InputPartition):
     """A task, as Spark sends it to an executor."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: LogTask) -> None:
         self.task = task
 
 
@@ -102,7 +102,7 @@ class Stretch:
 
 
 def read_task(
-    task: Task, *, fail_on_data_loss: bool, min_timestamp: int
+    task: LogTask, *, fail_on_data_loss: bool, min_timestamp: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the records of a task: the type of their timestamps, and an Arrow record batch.
 
@@ -132,7 +132,7 @@ def read_task(
 class _Walk:
     """Reads the headers of a segment, and joins consecutive batches that are needed."""
 
-    def __init__(self, segment: Segment, task: Task, fail: bool, min_timestamp: int) -> None:
+    def __init__(self, segment: Segment, task: LogTask, fail: bool, min_timestamp: int) -> None:
         self.segment = segment
         self.task = task
         self.fail = fail
