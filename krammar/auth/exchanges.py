@@ -39,9 +39,10 @@ class IdentityError(LoginError):
 class LoginExchange:
     """One login with a mechanism.
 
-    ``user``           the name from the client; None before it is known
-    ``done``           whether the client has proved who it is
-    ``expires_at_ms``  when the credential expires, in milliseconds since 1970; None for never
+    Attributes:
+        user: the name from the client; None before it is known
+        done: whether the client has proved who it is
+        expires_at_ms: when the credential expires, in milliseconds since 1970; None for never
     """
 
     user: str | None = None

@@ -57,9 +57,10 @@ _CALLS_AFTER_FAILURE = 16
 class Context(ssl.SSLContext):
     """The TLS context of a listener.
 
-    ``listener``  the listener's name
-    ``log``       where failed handshakes are reported
-    ``rules``     the mapping from certificates to user names
+    Attributes:
+        listener: the listener's name
+        log: where failed handshakes are reported
+        rules: the mapping from certificates to user names
     """
 
     listener = ""

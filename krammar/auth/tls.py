@@ -15,7 +15,8 @@ _BLOCK = re.compile(
 class PemError(ValueError):
     """Certificates or a key cannot be used. The text is a phrase that follows the name of their setting.
 
-    ``encrypted``  whether the key is encrypted, so that the cause may be its password
+    Attributes:
+        encrypted: whether the key is encrypted, so that the cause may be its password
     """
 
     def __init__(self, reason: str, encrypted: bool = False) -> None:

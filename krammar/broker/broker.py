@@ -60,13 +60,14 @@ class Broker(Closing):
         clock: returns the time in milliseconds since 1970
         filters: run on requests and responses, as in the proxy
 
-    ``nodes``, ``addresses``, ``connections``, ``groups``, ``handlers``  by node id; the last four
-                                                                         are the first node's
-    ``loop``, ``timers``, ``logs``, ``cluster``, ``topics``, ``transactions``, ``elections``  exist
-                                                                                              while
-                                                                                              it is
-                                                                                              open
-    ``metrics_address``  host and port of the page for Prometheus
+    Attributes:
+        nodes, addresses, connections, groups, handlers: by node id; the last four
+            are the first node's
+        loop, timers, logs, cluster, topics, transactions, elections: exist
+            while
+            it is
+            open
+        metrics_address: host and port of the page for Prometheus
     """
 
     # The number of nodes by default, and the partitions of an internal topic per node; at least one

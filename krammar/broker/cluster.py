@@ -75,11 +75,12 @@ GARBAGE_FACTOR = 4
 class ClusterMetadata(Image):
     """The state of the cluster.
 
-    ``cluster_id``     in Kafka's text form
-    ``node_id``        the controller
-    ``running``        the ids of this process's nodes that the cluster sees
-    ``directory_ids``  the ids of the log directories, in the order of ``log.dirs``
-    ``log``            the files
+    Attributes:
+        cluster_id: in Kafka's text form
+        node_id: the controller
+        running: the ids of this process's nodes that the cluster sees
+        directory_ids: the ids of the log directories, in the order of ``log.dirs``
+        log: the files
     """
 
     def __init__(

@@ -123,20 +123,21 @@ class OpenConnection(Protocol):
 class Connections:
     """The open connections, and the memory of their requests and responses.
 
-    ``admission``  counts and refuses connections
-    ``guesses``  slows down addresses with failed logins
-    ``open``     all connections
-    ``blocked``  connections whose clients do not read their responses
-    ``unfinished``  bytes of a large request so far, by connection
-    ``numbers``  gives each connection its number; nodes of one process share it
-    ``accepted`` the number of connections so far
-    ``received`` bytes of requests so far
-    ``sent``     bytes of responses so far
-    ``holds``    calls of ``hold`` so far
-    ``scratch``  the read buffer of all connections, until one of them takes it over
-    ``slices``   runs the long requests of all connections in turn
-    ``turns``    shares each turn of the event loop among the connections
-    ``chains``   the filters and the rules of faults, by protocol, as far as there are any
+    Attributes:
+        admission: counts and refuses connections
+        guesses: slows down addresses with failed logins
+        open: all connections
+        blocked: connections whose clients do not read their responses
+        unfinished: bytes of a large request so far, by connection
+        numbers: gives each connection its number; nodes of one process share it
+        accepted: the number of connections so far
+        received: bytes of requests so far
+        sent: bytes of responses so far
+        holds: calls of ``hold`` so far
+        scratch: the read buffer of all connections, until one of them takes it over
+        slices: runs the long requests of all connections in turn
+        turns: shares each turn of the event loop among the connections
+        chains: the filters and the rules of faults, by protocol, as far as there are any
     """
 
     def __init__(self, config: BrokerConfig) -> None:

@@ -28,7 +28,8 @@ _UNCLEAN = "unclean.leader.election.enable"
 class Elections:
     """Changes leaders and replicas. Methods that write raise ApiError.
 
-    ``changed``  functions that are called after each change
+    Attributes:
+        changed: functions that are called after each change
     """
 
     def __init__(

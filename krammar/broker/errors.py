@@ -20,8 +20,9 @@ class BrokerError(Exception):
 class ApiError(Exception):
     """An error that a response reports.
 
-    ``code``     the error code
-    ``message``  the text for responses that have one, shortened; None if the code is enough
+    Attributes:
+        code: the error code
+        message: the text for responses that have one, shortened; None if the code is enough
     """
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
@@ -39,7 +40,8 @@ class ApiError(Exception):
 class InvalidRecords(ApiError):
     """A batch has invalid records.
 
-    ``records``  the index in the batch and the problem of each invalid record
+    Attributes:
+        records: the index in the batch and the problem of each invalid record
     """
 
     def __init__(self, code: ErrorCode, message: str, records: list[tuple[int, str]]) -> None:

@@ -44,9 +44,10 @@ class FetchSession:
 
     Partitions that returned data move to the end, so that every partition gets its turn.
 
-    ``answered``  the high watermark (None after an error) and the log start offset in the last
-                  response
-    ``full``      whether the next response lists all partitions
+    Attributes:
+        answered: the high watermark (None after an error) and the log start offset in the last
+            response
+        full: whether the next response lists all partitions
     """
 
     by_id: bool

@@ -26,9 +26,10 @@ INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_s
 class Partition:
     """A partition as the nodes of this process serve it: other nodes of the metadata log are left out.
 
-    ``record``              the partition in the metadata log, with all nodes
-    ``leader``              -1 for none
-    ``adding_replicas``, ``removing_replicas``  of a reassignment in progress (KIP-455)
+    Attributes:
+        record: the partition in the metadata log, with all nodes
+        leader: -1 for none
+        adding_replicas, removing_replicas: of a reassignment in progress (KIP-455)
     """
 
     record: PartitionRecord
@@ -52,7 +53,8 @@ class Partition:
 class Topic:
     """A topic, with its partitions by index.
 
-    ``internal``  whether it is one of Kafka's internal topics
+    Attributes:
+        internal: whether it is one of Kafka's internal topics
     """
 
     name: str
@@ -77,13 +79,14 @@ def config_records(
 class Image:
     """The current state, as the nodes with the given ids serve it.
 
-    ``topics``          by name; ``topics_by_id`` by id; without ``__cluster_metadata``
-    ``removed_topics``  the ids of deleted topics, as far as the log still has them
-    ``features``        the levels above 0, by name
-    ``configs``         dynamic settings by (resource type, resource name), then by key
-    ``brokers``         registrations by broker id, including later changes
-    ``scram``           credentials by (mechanism, user)
-    ``transaction``     the records of the metadata transaction in progress (KIP-868), or None
+    Attributes:
+        topics: by name; ``topics_by_id`` by id; without ``__cluster_metadata``
+        removed_topics: the ids of deleted topics, as far as the log still has them
+        features: the levels above 0, by name
+        configs: dynamic settings by (resource type, resource name), then by key
+        brokers: registrations by broker id, including later changes
+        scram: credentials by (mechanism, user)
+        transaction: the records of the metadata transaction in progress (KIP-868), or None
     """
 
     def __init__(self, *node_ids: int) -> None:

@@ -72,12 +72,13 @@ _KRAFT: dict[int, Any] = {
 class MetadataLog:
     """The folder ``__cluster_metadata-0``.
 
-    ``directory``    the folder; created with the first record
-    ``node_id``      the node that leads the log's next epoch
-    ``fsync``        whether appends, snapshots and their names are forced to the disk
-    ``now_ms``       returns the time in milliseconds since 1970
-    ``warn``         receives a line of text about each repaired problem
-    ``flushed``      called after each flush to the disk, with its seconds
+    Attributes:
+        directory: the folder; created with the first record
+        node_id: the node that leads the log's next epoch
+        fsync: whether appends, snapshots and their names are forced to the disk
+        now_ms: returns the time in milliseconds since 1970
+        warn: receives a line of text about each repaired problem
+        flushed: called after each flush to the disk, with its seconds
 
     Valid after ``read``:
 

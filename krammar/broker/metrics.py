@@ -49,8 +49,9 @@ _SOCKET = "kafka_server_socket_server_metrics"
 class Metrics:
     """The metrics of a broker, or of all nodes of a process.
 
-    ``all``    the metrics in the order of the text
-    ``names``  the metrics by the names of their numbers
+    Attributes:
+        all: the metrics in the order of the text
+        names: the metrics by the names of their numbers
     """
 
     def __init__(

@@ -32,7 +32,8 @@ _FACTORS = {
 class Node:
     """One node.
 
-    ``groups``, ``handlers``, ``server``, ``timers``  exist after the broker has assembled them
+    Attributes:
+        groups, handlers, server, timers: exist after the broker has assembled them
     """
 
     groups: GroupCoordinator

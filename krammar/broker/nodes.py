@@ -49,7 +49,8 @@ class Endpoint(NamedTuple):
 class Nodes(dict[int, Addresses]):
     """The addresses of all nodes, by id.
 
-    ``running``  the ids of the nodes that the cluster sees; the cluster metadata changes it
+    Attributes:
+        running: the ids of the nodes that the cluster sees; the cluster metadata changes it
     """
 
     def __init__(self, running: set[int], addresses: Mapping[int, Addresses]) -> None:

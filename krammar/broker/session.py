@@ -20,17 +20,18 @@ ANONYMOUS = "User:ANONYMOUS"
 class Session:
     """One client's connection, from accept to close.
 
-    ``listener``       the listener that accepted the connection
-    ``host``           the client's address without the port, as in group members and log lines
-    ``connection_id``  unique in the broker: local address, remote address and a number
-    ``client_id``      the client id of the current request
-    ``principal``      ``User:name`` after authentication, else ``User:ANONYMOUS``
-    ``authenticated``  whether requests other than the handshake are served
-    ``sasl``           the authentication on a SASL listener
-    ``hurry``          ends the wait of the current request, because the client is gone
-    ``expires_at``     when the client must log in again (KIP-368), in milliseconds since 1970; None
-                       for never
-    ``building``       the bytes of records in the response that is being built
+    Attributes:
+        listener: the listener that accepted the connection
+        host: the client's address without the port, as in group members and log lines
+        connection_id: unique in the broker: local address, remote address and a number
+        client_id: the client id of the current request
+        principal: ``User:name`` after authentication, else ``User:ANONYMOUS``
+        authenticated: whether requests other than the handshake are served
+        sasl: the authentication on a SASL listener
+        hurry: ends the wait of the current request, because the client is gone
+        expires_at: when the client must log in again (KIP-368), in milliseconds since 1970; None
+            for never
+        building: the bytes of records in the response that is being built
     """
 
     listener: Listener

@@ -27,8 +27,9 @@ def system_ms() -> int:
 class Timer:
     """A call that is due at some time of the event loop.
 
-    ``of_member``  whether it waits for a member of a group, which cannot hurry when the clock is
-                   set ahead
+    Attributes:
+        of_member: whether it waits for a member of a group, which cannot hurry when the clock is
+            set ahead
     """
 
     _timers: Timers
@@ -68,7 +69,8 @@ class Timer:
 class Timers:
     """The clock, and timers in one event loop, which all end together.
 
-    ``spent``  seconds that timers have run since the budget of a turn was last used up
+    Attributes:
+        spent: seconds that timers have run since the budget of a turn was last used up
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:

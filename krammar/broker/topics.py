@@ -30,7 +30,8 @@ class Topics:
 
     The constructor opens the logs of all topics, and finishes deletions that a crash interrupted.
 
-    ``deleted``  functions that are called with each deleted topic
+    Attributes:
+        deleted: functions that are called with each deleted topic
     """
 
     def __init__(

@@ -29,9 +29,10 @@ _MAYBE_WRITTEN = frozenset(
 class Accumulator:
     """The queues of a producer.
 
-    ``buffered``    the bytes of all records that are not done
-    ``due``         when ``linger.ms`` ends for the oldest open batch, by ``time.monotonic``
-    ``unreported``  the first error of a record without ``on_delivery`` that was not raised yet
+    Attributes:
+        buffered: the bytes of all records that are not done
+        due: when ``linger.ms`` ends for the oldest open batch, by ``time.monotonic``
+        unreported: the first error of a record without ``on_delivery`` that was not raised yet
     """
 
     def __init__(

@@ -23,9 +23,10 @@ from krammar.client.routing import call_controller
 class Config:
     """A setting of a topic or broker.
 
-    ``value``       None if the value is secret or not set
-    ``source``      which configuration contains the value
-    ``is_default``  whether the value was not set for this topic or broker itself
+    Attributes:
+        value: None if the value is secret or not set
+        source: which configuration contains the value
+        is_default: whether the value was not set for this topic or broker itself
     """
 
     name: str
@@ -140,9 +141,10 @@ class ClusterDescription:
 class LogDir:
     """A log folder of a broker.
 
-    ``sizes``                        bytes by partition
-    ``total_bytes``, ``usable_bytes``  of the disk; -1 if unknown
-    ``error``                        the folder's error, or None
+    Attributes:
+        sizes: bytes by partition
+        total_bytes, usable_bytes: of the disk; -1 if unknown
+        error: the folder's error, or None
     """
 
     node_id: int

@@ -99,10 +99,11 @@ Callback = Callable[[Delivery], object]
 class ProducerBatch:
     """Records of one partition that are written together.
 
-    ``at``         the partition
-    ``encoded``    the encoded batch, once it was sent
-    ``sequence``   the producer's sequence number of the first record, -1 if it has none yet
-    ``uncertain``  whether the log may have the batch: an attempt got no response, or an error after the append
+    Attributes:
+        at: the partition
+        encoded: the encoded batch, once it was sent
+        sequence: the producer's sequence number of the first record, -1 if it has none yet
+        uncertain: whether the log may have the batch: an attempt got no response, or an error after the append
     """
 
     __slots__ = (
@@ -191,12 +192,13 @@ class ProducerBatch:
 class Queue:
     """The batches of a partition, in order.
 
-    ``waiting``     batches to be sent, or sent again; the last one may still grow
-    ``in_flight``   batches without a response yet, oldest first
-    ``returned``    batches to be sent again as soon as nothing is in flight, so that the order is preserved
-    ``identity``, ``sequence``  used for the next new batch
-    ``bump``        whether the sequence has a gap: the queue continues with a new epoch once it is known
-                    which batches were written
+    Attributes:
+        waiting: batches to be sent, or sent again; the last one may still grow
+        in_flight: batches without a response yet, oldest first
+        returned: batches to be sent again as soon as nothing is in flight, so that the order is preserved
+        identity, sequence: used for the next new batch
+        bump: whether the sequence has a gap: the queue continues with a new epoch once it is known
+            which batches were written
     """
 
     __slots__ = (

@@ -144,8 +144,9 @@ class StateError(ClientError):
 class TruncatedError(ClientError):
     """The log was truncated after records were read, and may have other records there now (KIP-320).
 
-    ``position``     the offset at which reading would continue
-    ``diverges_at``  before this offset, the log has the records that were read
+    Attributes:
+        position: the offset at which reading would continue
+        diverges_at: before this offset, the log has the records that were read
     """
 
     def __init__(self, topic: str, partition: int, position: int, diverges_at: int) -> None:
@@ -162,8 +163,9 @@ class TruncatedError(ClientError):
 class CorruptBatchError(ClientError):
     """A batch is corrupt: its checksum is wrong, or its header is invalid.
 
-    ``offset``       the batch's first offset, or the offset at which reading would continue
-    ``next_offset``  the first offset after the batch; None if it is unknown
+    Attributes:
+        offset: the batch's first offset, or the offset at which reading would continue
+        next_offset: the first offset after the batch; None if it is unknown
     """
 
     def __init__(
@@ -179,9 +181,10 @@ class CorruptBatchError(ClientError):
 class KafkaError(ClientError):
     """A broker has returned an error code.
 
-    ``code``    an ErrorCode, or the bare number if this version of krammar does not know it
-    ``name``    the code's name, such as ``NOT_LEADER_OR_FOLLOWER``
-    ``detail``  what failed, such as ``orders-3``, with the broker's message if it sent one
+    Attributes:
+        code: an ErrorCode, or the bare number if this version of krammar does not know it
+        name: the code's name, such as ``NOT_LEADER_OR_FOLLOWER``
+        detail: what failed, such as ``orders-3``, with the broker's message if it sent one
 
     The message ends with the meaning of the code, ``ErrorCode.meaning``.
     """

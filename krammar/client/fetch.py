@@ -122,13 +122,14 @@ _FIRST_OFFSET = attrgetter("first_offset")
 class Fetched:
     """The records of a partition in one response. Iterating yields the records.
 
-    ``begin``, ``end``  the offsets that it covers: ``begin``, up to but not including ``end``
-    ``data``            all batches of the response
-    ``headers``         the headers of the visible batches, in order: without control batches, and with
-                        ``read_committed`` without aborted ones. The first batch may have records before
-                        ``begin``, the last one after ``end``; iterating skips them.
-    ``size``            bytes of all batches in the response, including those that are not visible
-    ``high_watermark``, ``last_stable_offset``, ``log_start_offset``  the log's; -1 if unknown
+    Attributes:
+        begin, end: the offsets that it covers: ``begin``, up to but not including ``end``
+        data: all batches of the response
+        headers: the headers of the visible batches, in order: without control batches, and with
+            ``read_committed`` without aborted ones. The first batch may have records before
+            ``begin``, the last one after ``end``; iterating skips them.
+        size: bytes of all batches in the response, including those that are not visible
+        high_watermark, last_stable_offset, log_start_offset: the log's; -1 if unknown
     """
 
     at: TopicPartition
@@ -175,10 +176,11 @@ class Fetched:
 class FetchedBatches:
     """The batches of a partition in a response, from the offset ``begin`` on.
 
-    ``headers``    those of the visible batches, see ``Fetched``
-    ``following``  the offset after the last complete batch
-    ``epoch``      the leader epoch of the last batch; -1 if unknown
-    ``damage``     the error of the first corrupt batch, if there is one
+    Attributes:
+        headers: those of the visible batches, see ``Fetched``
+        following: the offset after the last complete batch
+        epoch: the leader epoch of the last batch; -1 if unknown
+        damage: the error of the first corrupt batch, if there is one
     """
 
     headers: list[BatchHeader]

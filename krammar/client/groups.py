@@ -40,8 +40,9 @@ _NAMED = 9
 class GroupListing:
     """A group in a list.
 
-    ``protocol_type``    ``consumer`` for consumer groups; empty for groups that only commit offsets
-    ``state``, ``type``  empty if the broker is too old to report them
+    Attributes:
+        protocol_type: ``consumer`` for consumer groups; empty for groups that only commit offsets
+        state, type: empty if the broker is too old to report them
     """
 
     group_id: str

@@ -50,8 +50,9 @@ class Partition:
 class Topic:
     """A topic with its partitions by index.
 
-    ``topic_id``  the null UUID if the broker is too old to have ids
-    ``error``     the error that the broker returned for this topic, if any
+    Attributes:
+        topic_id: the null UUID if the broker is too old to have ids
+        error: the error that the broker returned for this topic, if any
     """
 
     name: str

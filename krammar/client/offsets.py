@@ -38,9 +38,10 @@ _SINCE = {At.MAX_TIMESTAMP: 7, At.EARLIEST_LOCAL: 8, At.LATEST_TIERED: 9}
 class OffsetAt(NamedTuple):
     """An offset that was found.
 
-    ``offset``        -1 if no record is at or after the requested time
-    ``timestamp``     the record's, in milliseconds since 1970; -1 for the ends
-    ``leader_epoch``  -1 if unknown
+    Attributes:
+        offset: -1 if no record is at or after the requested time
+        timestamp: the record's, in milliseconds since 1970; -1 for the ends
+        leader_epoch: -1 if unknown
     """
 
     offset: int

@@ -19,18 +19,19 @@ from krammar.proxy.interface import Exchange
 class Occasion:
     """A request with its response, and what rules do with both.
 
-    ``received``  the request as received
-    ``request``   the request to handle: another object if a rule has changed it
-    ``outcome``   what happens instead of handling it: the client gets a response, or nothing (``SILENCE``), or the
-                  connection is closed (``Close``)
-    ``delay_ms``  how long the request waits before
-    ``clocks``    how far clocks are set ahead then: milliseconds, whether this includes members of groups, and the
-                  node, or None for all nodes
-    ``response``  the response for the client; None before it exists. ``changed`` says whether a rule has changed it
-    ``later``     what is done to the response as soon as it exists
-    ``delivery``  how the response reaches the client
-    ``sessionless``  whether the response offers no fetch session
-    ``fired``     the actions of rules that have fired, by rule, and ``events`` their events
+    Attributes:
+        received: the request as received
+        request: the request to handle: another object if a rule has changed it
+        outcome: what happens instead of handling it: the client gets a response, or nothing (``SILENCE``), or the
+            connection is closed (``Close``)
+        delay_ms: how long the request waits before
+        clocks: how far clocks are set ahead then: milliseconds, whether this includes members of groups, and the
+            node, or None for all nodes
+        response: the response for the client; None before it exists. ``changed`` says whether a rule has changed it
+        later: what is done to the response as soon as it exists
+        delivery: how the response reaches the client
+        sessionless: whether the response offers no fetch session
+        fired: the actions of rules that have fired, by rule, and ``events`` their events
     """
 
     exchange: Exchange
@@ -62,12 +63,13 @@ class Occasion:
 class Action:
     """Base of all actions: dataclasses whose fields are the arguments of a rule's method and the keys of a table.
 
-    ``key``         its name in a file; empty if files cannot have it
-    ``told``        what it does, for the history, with fields in braces
-    ``on_request``  whether it acts on the request; rules with such an action decide when the request arrives
-    ``needs``       the name of something that only krammar's broker has
-    ``written``     the kinds of values in a file, if they do not follow from the fields
-    ``example``     in a file, if a table needs several keys
+    Attributes:
+        key: its name in a file; empty if files cannot have it
+        told: what it does, for the history, with fields in braces
+        on_request: whether it acts on the request; rules with such an action decide when the request arrives
+        needs: the name of something that only krammar's broker has
+        written: the kinds of values in a file, if they do not follow from the fields
+        example: in a file, if a table needs several keys
     """
 
     key: ClassVar[str] = ""

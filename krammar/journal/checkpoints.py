@@ -62,12 +62,13 @@ def store_bytes(path: Path | str, data: bytes) -> None:
 class Checkpoint:
     """The position of a reader of committed messages, which it stores together with its results.
 
-    ``read_through``  by journal: the next offset after the last message that was read
-    ``states``        the states of producers, from ``Sequencer.producer_states``
-    ``ack_intents``   the acknowledgements of what the reader itself has published since the last checkpoint;
-                      append them after the checkpoint is stored, and again after a restart
-    ``journal_ids``   by journal: the id of the journal that was read. A reader with this id refuses a journal that
-                      was deleted and created again
+    Attributes:
+        read_through: by journal: the next offset after the last message that was read
+        states: the states of producers, from ``Sequencer.producer_states``
+        ack_intents: the acknowledgements of what the reader itself has published since the last checkpoint;
+            append them after the checkpoint is stored, and again after a restart
+        journal_ids: by journal: the id of the journal that was read. A reader with this id refuses a journal that
+            was deleted and created again
     """
 
     read_through: dict[str, int] = field(default_factory=dict)

@@ -139,8 +139,9 @@ def _after_empty_lines(data: bytes | bytearray, begin: int) -> int:
 class _Scan:
     """The fields of the record that begins at a position.
 
-    ``end``     the position after the record; 0 if it is incomplete
-    ``error``   why it is malformed. It then ends with the line in which this was found
+    Attributes:
+        end: the position after the record; 0 if it is incomplete
+        error: why it is malformed. It then ends with the line in which this was found
     """
 
     def __init__(self, data: bytes | bytearray, begin: int) -> None:

@@ -69,8 +69,9 @@ class ClockError(JournalError, ValueError):
 class UnknownJournalError(JournalError, LookupError):
     """A journal does not exist, or not any more.
 
-    ``current_id``  the id of another journal that has the same name now, because the journal was deleted and created
-                    again; None if there is none. A reader can begin again at the new journal's first offset.
+    Attributes:
+        current_id: the id of another journal that has the same name now, because the journal was deleted and created
+            again; None if there is none. A reader can begin again at the new journal's first offset.
     """
 
     def __init__(self, message: str, current_id: UUID | None = None) -> None:

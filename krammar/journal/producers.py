@@ -22,8 +22,9 @@ class JournalProducer(NamedTuple):
 class ProducerState(NamedTuple):
     """The state of a producer in a journal.
 
-    ``last_ack``  the clock of its last ACK_TXN or OUTSIDE_TXN; without one, the clock of its first message minus one
-    ``begin``     the offset of its first CONTINUE_TXN with a larger clock; -1 if there is none
+    Attributes:
+        last_ack: the clock of its last ACK_TXN or OUTSIDE_TXN; without one, the clock of its first message minus one
+        begin: the offset of its first CONTINUE_TXN with a larger clock; -1 if there is none
     """
 
     journal: str
@@ -40,8 +41,9 @@ class ProducerState(NamedTuple):
 class OpenTransaction:
     """The messages of an open transaction.
 
-    ``held``     its messages in the ring buffer
-    ``evicted``  the offsets of its other messages: begin and end of each range, one after the other
+    Attributes:
+        held: its messages in the ring buffer
+        evicted: the offsets of its other messages: begin and end of each range, one after the other
     """
 
     __slots__ = ("begin", "evicted", "held")

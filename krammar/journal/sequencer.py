@@ -139,15 +139,16 @@ class Sequencer:
 
     The effect of a message depends on its flags and on its clock among the messages of its producer in its journal:
 
-    ``OUTSIDE_TXN``   The message is returned immediately. It is dropped as a duplicate if its clock is not larger than
-                      the last acknowledgement's. It counts as an acknowledgement that commits nothing, so
-                      an open transaction of the producer is rolled back.
-    ``CONTINUE_TXN``  The message is held. It is dropped if its clock is not larger than that of an earlier message.
-    ``ACK_TXN``       The held messages with smaller clocks are returned, the others dropped. The acknowledgement
-                      itself is not returned. If its clock is not larger than the last acknowledgement's, all held
-                      messages are dropped. A smaller clock means that the producer has restarted from an older
-                      checkpoint and may write messages again; they are returned again until it has caught up. Clock 0
-                      means that the producer has ended, and it is forgotten.
+    Attributes:
+        OUTSIDE_TXN: The message is returned immediately. It is dropped as a duplicate if its clock is not larger than
+            the last acknowledgement's. It counts as an acknowledgement that commits nothing, so
+            an open transaction of the producer is rolled back.
+        CONTINUE_TXN: The message is held. It is dropped if its clock is not larger than that of an earlier message.
+        ACK_TXN: The held messages with smaller clocks are returned, the others dropped. The acknowledgement
+            itself is not returned. If its clock is not larger than the last acknowledgement's, all held
+            messages are dropped. A smaller clock means that the producer has restarted from an older
+            checkpoint and may write messages again; they are returned again until it has caught up. Clock 0
+            means that the producer has ended, and it is forgotten.
 
     Before its first message, a producer's last acknowledgement counts as the clock of that message minus one.
 

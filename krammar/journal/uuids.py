@@ -48,10 +48,11 @@ _unknown_safety = SafeUUID.unknown
 class Flags(IntFlag):
     """The relation of a message to transactions.
 
-    ``OUTSIDE_TXN``   the message belongs to no transaction and is processed immediately
-    ``CONTINUE_TXN``  the message begins or continues a transaction, and is processed after an ACK_TXN of the
-                      same producer with a larger clock
-    ``ACK_TXN``       commits the earlier CONTINUE_TXN messages with smaller clocks, and rolls back the others
+    Attributes:
+        OUTSIDE_TXN: the message belongs to no transaction and is processed immediately
+        CONTINUE_TXN: the message begins or continues a transaction, and is processed after an ACK_TXN of the
+            same producer with a larger clock
+        ACK_TXN: commits the earlier CONTINUE_TXN messages with smaller clocks, and rolls back the others
     """
 
     OUTSIDE_TXN = 0x0

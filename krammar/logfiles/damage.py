@@ -54,8 +54,9 @@ UNFINISHED = (Damage.ZEROS, Damage.TORN)
 class DamageError(DecodeError):
     """A file of a log is damaged.
 
-    ``position``  the position in bytes; -1 if the whole file is damaged
-    ``size``      the number of bytes that a reader can skip to continue; None if unknown
+    Attributes:
+        position: the position in bytes; -1 if the whole file is damaged
+        size: the number of bytes that a reader can skip to continue; None if unknown
     """
 
     def __init__(

@@ -31,7 +31,8 @@ LARGEST_INDEX = 256 << 20
 class IndexFile:
     """A file of entries with the same size.
 
-    ``stored``  the number of entries that are in the file
+    Attributes:
+        stored: the number of entries that are in the file
     """
 
     __slots__ = ("_longer", "path", "stored")

@@ -18,7 +18,8 @@ from krammar.logfiles.segment import Segment
 class PartitionFolder:
     """The folder of a partition.
 
-    ``start_offset``  the log start offset: records before it were deleted (DeleteRecords)
+    Attributes:
+        start_offset: the log start offset: records before it were deleted (DeleteRecords)
     """
 
     topic: str

@@ -41,10 +41,11 @@ class Segment(Closing):
 
     Files are opened on first use, so unused partitions have no open files.
 
-    ``size``     the size in bytes when the segment was opened, or the given size: batches that are appended
-                 later are ignored. Positions count from the begin of the file.
-    ``damaged``  called with damage that a scan finds. If it does not raise, the scan continues after the
-                 damage, or ends if the next batch cannot be found.
+    Attributes:
+        size: the size in bytes when the segment was opened, or the given size: batches that are appended
+            later are ignored. Positions count from the begin of the file.
+        damaged: called with damage that a scan finds. If it does not raise, the scan continues after the
+            damage, or ends if the next batch cannot be found.
     """
 
     __slots__ = (

@@ -41,7 +41,8 @@ ANY = Address("", 0)
 class Upstreams:
     """The addresses of a cluster, of which one is enough.
 
-    ``broker``  the broker of connections to the first port of a listener; ``ANY`` if there are several addresses
+    Attributes:
+        broker: the broker of connections to the first port of a listener; ``ANY`` if there are several addresses
 
     Args:
         addresses: a list of ``host:port``, or a text with commas between them.

@@ -30,8 +30,9 @@ class Chain:
     answer of a filter passes the filters before it. A request of a filter passes the filters after it, and so does its
     response; no filter sees its own, so they cannot ask each other for ever.
 
-    ``routes``  by api key and version as one number of 32 bits; None if frames pass as they arrive
-    ``frames``  decodes and encodes frames
+    Attributes:
+        routes: by api key and version as one number of 32 bits; None if frames pass as they arrive
+        frames: decodes and encodes frames
 
     Args:
         protocol: a generated package.
@@ -326,9 +327,10 @@ def before_metadata(chain: Chain) -> RestrictedRoutes:
 class RouteTable:
     """The routes of one connection, which change after the login of its client.
 
-    ``chain``      the filters
-    ``routes``     by api key and version as one number of 32 bits
-    ``max_frame``  the largest frame that is read, in bytes
+    Attributes:
+        chain: the filters
+        routes: by api key and version as one number of 32 bits
+        max_frame: the largest frame that is read, in bytes
     """
 
     __slots__ = ("chain", "max_frame", "routes")

@@ -38,8 +38,9 @@ _NAMES = frozenset({"security.protocol", "sasl.enabled.mechanisms"}) | _TLS
 class Clients:
     """The connections of clients.
 
-    ``users``    who can log in at the proxy; None without SASL
-    ``context``  the TLS context for new connections; None without TLS
+    Attributes:
+        users: who can log in at the proxy; None without SASL
+        context: the TLS context for new connections; None without TLS
 
     Args:
         values: settings of a listener of Kafka's brokers, and ``security.protocol``.

@@ -22,8 +22,9 @@ _FIRST_OWN = -(1 << 31)
 class PendingRequest:
     """A request in flight whose response is read or counted.
 
-    ``exchange``  None if no filter reads the response
-    ``started``   when the request has arrived, by ``time.perf_counter``; 0 if it is not counted
+    Attributes:
+        exchange: None if no filter reads the response
+        started: when the request has arrived, by ``time.perf_counter``; 0 if it is not counted
     """
 
     __slots__ = ("correlation_id", "exchange", "route", "started")
@@ -75,9 +76,10 @@ Entry = int | PendingRequest | OwnRequest | FilterAnswer | Token
 class InFlight:
     """The requests without a response.
 
-    ``entries``  in the order of the requests
-    ``answers``  the number of answers of filters among them
-    ``outbox``   own requests that wait for the end of a client's frame, and their bytes
+    Attributes:
+        entries: in the order of the requests
+        answers: the number of answers of filters among them
+        outbox: own requests that wait for the end of a client's frame, and their bytes
     """
 
     __slots__ = ("answers", "entries", "outbox")

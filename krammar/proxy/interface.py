@@ -117,10 +117,11 @@ class Filter:
 
     Attributes of the instance are state of the proxy; ``exchange.connection.state`` is state of a connection.
 
-    ``refuse_unknown``  whether the proxy closes connections that send an API or a version that the protocol does not
-                        define, for a filter that must see every request. Default: such requests pass.
-    ``in_place``        whether methods change messages in place. If none that reads a message does, and none returns
-                        another one, its bytes pass as they came. Default: they do, and messages are encoded again.
+    Attributes:
+        refuse_unknown: whether the proxy closes connections that send an API or a version that the protocol does not
+            define, for a filter that must see every request. Default: such requests pass.
+        in_place: whether methods change messages in place. If none that reads a message does, and none returns
+            another one, its bytes pass as they came. Default: they do, and messages are encoded again.
     """
 
     refuse_unknown = False
@@ -197,16 +198,17 @@ class Relay(Protocol):
 class Connection:
     """A connection of a client through the proxy.
 
-    ``number``    from 1, in the order of the connections
-    ``client``    the client's address, such as ``"127.0.0.1:50312"``
-    ``upstream``  the broker's address
-    ``node``      the broker's node id, as far as it is known
-    ``listener``  the name of the proxy's listener; empty if it has none
-    ``principal`` who the client is: the name of an accepted login, or of a client certificate; None until it is known,
-                  and if nothing reads it
-    ``ended``     how the connection has ended, such as ``"by the client"``; empty while it is open
-    ``state``     for filters: anything that lasts as long as the connection. Use the filter, or a name that
-                  contains its name, as the key.
+    Attributes:
+        number: from 1, in the order of the connections
+        client: the client's address, such as ``"127.0.0.1:50312"``
+        upstream: the broker's address
+        node: the broker's node id, as far as it is known
+        listener: the name of the proxy's listener; empty if it has none
+        principal: who the client is: the name of an accepted login, or of a client certificate; None until it is known,
+            and if nothing reads it
+        ended: how the connection has ended, such as ``"by the client"``; empty while it is open
+        state: for filters: anything that lasts as long as the connection. Use the filter, or a name that
+            contains its name, as the key.
     """
 
     __slots__ = ("client", "ended", "listener", "node", "number", "principal", "state", "upstream")
@@ -233,16 +235,17 @@ Send = Callable[["Exchange", Any, int | None], Awaitable[Any]]
 class Exchange:
     """A request and its response.
 
-    ``connection``      the client's connection
-    ``api_key``, ``version``, ``correlation_id``, ``client_id``  of the request's header
-    ``request``         the request; None for a response whose request no filter names
-    ``received``        the bytes of the request as it came, and where it begins after its length prefix; see ``frame``
-    ``delivery``        for filters: returns how the bytes of a response's frame reach the client; None sends them
-    ``notes``           for filters: what they have done to the message, in words, for those who watch the connection
-    ``state``           for filters: anything that the response's method needs from the request's
-    ``method``          the method of a filter that handles the exchange now; ``send`` needs to know whose it is
-    ``failure``         why the connection is closed when this method ends: another filter has decided so for a request
-                        of this one
+    Attributes:
+        connection: the client's connection
+        api_key, version, correlation_id, client_id: of the request's header
+        request: the request; None for a response whose request no filter names
+        received: the bytes of the request as it came, and where it begins after its length prefix; see ``frame``
+        delivery: for filters: returns how the bytes of a response's frame reach the client; None sends them
+        notes: for filters: what they have done to the message, in words, for those who watch the connection
+        state: for filters: anything that the response's method needs from the request's
+        method: the method of a filter that handles the exchange now; ``send`` needs to know whose it is
+        failure: why the connection is closed when this method ends: another filter has decided so for a request
+            of this one
     """
 
     __slots__ = (

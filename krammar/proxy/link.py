@@ -44,12 +44,13 @@ _TURNS = 4
 class LinkSettings:
     """The filters and settings of links, until the proxy gets others.
 
-    ``advertise``        the proxy's host in responses, or None
-    ``max_frame``        the largest frame that is read, in bytes
-    ``before_login``     the routes before the login of a client
-    ``before_metadata``  the routes to a broker whose address is not known
-    ``links``            the number of open links that have them
-    ``successor``        what links get that begin now; None if it is this object
+    Attributes:
+        advertise: the proxy's host in responses, or None
+        max_frame: the largest frame that is read, in bytes
+        before_login: the routes before the login of a client
+        before_metadata: the routes to a broker whose address is not known
+        links: the number of open links that have them
+        successor: what links get that begin now; None if it is this object
     """
 
     chain: Chain
@@ -67,10 +68,11 @@ class LinkSettings:
 class LinkServices:
     """What all links of a proxy use, whatever their settings.
 
-    ``upstreams``         the addresses of the cluster
-    ``metrics``           counts requests and responses; None without a metrics page
-    ``opened``, ``lost``  called at the begin and the end of a link
-    ``log``               writes a line with a level, and the exception if it is a bug
+    Attributes:
+        upstreams: the addresses of the cluster
+        metrics: counts requests and responses; None without a metrics page
+        opened, lost: called at the begin and the end of a link
+        log: writes a line with a level, and the exception if it is a bug
     """
 
     upstreams: Upstreams
@@ -85,7 +87,8 @@ class LinkServices:
 class Link:
     """A connection of a client, and its connection to a broker.
 
-    ``client``, ``broker``  its sides
+    Attributes:
+        client, broker: its sides
     """
 
     def __init__(

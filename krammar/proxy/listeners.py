@@ -31,10 +31,11 @@ class ListenError(Exception):
 class Port:
     """A listening port.
 
-    ``number``       the TCP port
-    ``node``         the id of the broker; None for the port where clients connect first
-    ``upstream``     the address of the broker; ``ANY`` if it is not known, and for first ports of several brokers
-    ``connections``  the open connections of clients
+    Attributes:
+        number: the TCP port
+        node: the id of the broker; None for the port where clients connect first
+        upstream: the address of the broker; ``ANY`` if it is not known, and for first ports of several brokers
+        connections: the open connections of clients
     """
 
     __slots__ = ("connections", "node", "number", "server", "upstream")
@@ -89,9 +90,10 @@ FirstPorts = dict[tuple[str, Address], Port]
 class Listeners:
     """The listening ports of one listener.
 
-    ``name``   the name of the listener, empty if it has none
-    ``first``  the first ports that lead to one broker
-    ``views``  the rewritten responses, which name these ports
+    Attributes:
+        name: the name of the listener, empty if it has none
+        first: the first ports that lead to one broker
+        views: the rewritten responses, which name these ports
 
     Args:
         host: the host of all ports.

@@ -30,8 +30,9 @@ class LargeFrames:
 class PartialFrame:
     """The current frame of one side: bytes that are collected until it is complete, or that pass unread.
 
-    ``left``  bytes of it that have not arrived, and pass unread
-    ``need``  bytes of it that have not arrived, and are collected
+    Attributes:
+        left: bytes of it that have not arrived, and pass unread
+        need: bytes of it that have not arrived, and are collected
 
     Args:
         large: counts the frame if it is large.

@@ -28,8 +28,9 @@ _Walk = Generator[None, None, None]
 class PassingResponse:
     """Follows the fields of a response whose bytes arrive in pieces, without decoding them.
 
-    ``left``     bytes of the frame from the place that was reached
-    ``is_last``  whether only the tagged fields at the end are left
+    Attributes:
+        left: bytes of the frame from the place that was reached
+        is_last: whether only the tagged fields at the end are left
 
     Args:
         headers: the class of the response's header and its version.

@@ -27,7 +27,8 @@ Key = TypeVar("Key", bound=Hashable)
 class FixedPorts:
     """The ports of brokers by node id, as the user has fixed them.
 
-    ``by_node``  the ports
+    Attributes:
+        by_node: the ports
 
     Args:
         given: a range of ports for the node ids from 0, such as ``"19092-19191"``; or ports by node id, as a text such as

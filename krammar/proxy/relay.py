@@ -43,11 +43,12 @@ class _Turn:
 class Resources:
     """What all connections of a proxy share.
 
-    ``large``   limits the large frames that are collected; beyond it, they pass unread, or the largest is refused
-    ``memory``  for one read, of any connection
-    ``view``    of the memory
-    ``turns``   shares each turn of the event loop among all connections
-    ``worker``  decodes and encodes large frames
+    Attributes:
+        large: limits the large frames that are collected; beyond it, they pass unread, or the largest is refused
+        memory: for one read, of any connection
+        view: of the memory
+        turns: shares each turn of the event loop among all connections
+        worker: decodes and encodes large frames
     """
 
     large: LargeFrames
@@ -74,12 +75,13 @@ class Resources:
 class LinkState:
     """The state of a link that both of its directions read and change.
 
-    ``watches``   see the bytes as they arrive
-    ``offered``   the broker's versions, as far as the client has asked for them
-    ``locked``    whether the client must log in first
-    ``draining``  whether no more requests begin, and the link ends after the responses
-    ``silent``    whether no more requests are passed on or answered
-    ``closed``    whether nothing that arrives is handled any more
+    Attributes:
+        watches: see the bytes as they arrive
+        offered: the broker's versions, as far as the client has asked for them
+        locked: whether the client must log in first
+        draining: whether no more requests begin, and the link ends after the responses
+        silent: whether no more requests are passed on or answered
+        closed: whether nothing that arrives is handled any more
 
     Args:
         fail: closes the link because of an error.
@@ -157,11 +159,12 @@ class SideEvents(Protocol):
 class Side(asyncio.BufferedProtocol):
     """One side of a link: the client, or the broker.
 
-    ``peer``   the other side, to which frames go; it pauses this one while its receiver is slow
-    ``scan``   passes on or collects the bytes of the memory between two offsets, which end before the next read
-    ``rest``   bytes that wait for the rest of a head, or for a filter
-    ``waits``  whether it waits for its turn, with all bytes in ``rest``
-    ``ended``  whether no more bytes arrive
+    Attributes:
+        peer: the other side, to which frames go; it pauses this one while its receiver is slow
+        scan: passes on or collects the bytes of the memory between two offsets, which end before the next read
+        rest: bytes that wait for the rest of a head, or for a filter
+        waits: whether it waits for its turn, with all bytes in ``rest``
+        ended: whether no more bytes arrive
     """
 
     peer: Side

@@ -32,10 +32,11 @@ Versions = Mapping[int, tuple[int, int]]
 class Known(NamedTuple):
     """A rewritten response.
 
-    ``rest``     the bytes after the correlation id; None if the response does not change
-    ``prefix``   the length prefix of the rewritten frame
-    ``offered``  the broker's versions, for a response to ApiVersions
-    ``notes``    what has changed, in words
+    Attributes:
+        rest: the bytes after the correlation id; None if the response does not change
+        prefix: the length prefix of the rewritten frame
+        offered: the broker's versions, for a response to ApiVersions
+        notes: what has changed, in words
     """
 
     rest: bytes | None
@@ -47,7 +48,8 @@ class Known(NamedTuple):
 class Rewritten:
     """The rewritten responses for clients that see the proxy under one address.
 
-    ``forgotten``  whether it remembers nothing any more, because it could name ports that are closed
+    Attributes:
+        forgotten: whether it remembers nothing any more, because it could name ports that are closed
     """
 
     def __init__(self) -> None:
@@ -154,7 +156,8 @@ class PortsOfBrokers(Protocol):
 class Rewriter:
     """Changes the responses of one connection.
 
-    ``rewritten``  responses that were rewritten for clients with the same view of the proxy
+    Attributes:
+        rewritten: responses that were rewritten for clients with the same view of the proxy
 
     Args:
         ports: those of the listener to which the client has connected.

@@ -11,19 +11,20 @@ from krammar.proxy.interface import Method, Patch
 class Route:
     """What is done for requests of one api key and version, and for their responses.
 
-    ``requests``, ``responses``  the methods of filters, in the order in which they run
-    ``in_place``   whether one of them changes messages in place
-    ``patch_request``, ``patch_response``  change frames as bytes, or are None
-    ``rewrite``    whether the response can name brokers or versions
-    ``has_acks``   whether the request says if there is a response (Produce)
-    ``tokens``     whether frames without headers follow (SaslHandshake v0)
-    ``silent``     whether there is no response
-    ``refusal``    why the request is refused; empty if it is not
-    ``counts``     whether requests and responses are counted for the metrics
-    ``reads_response``  whether the response is read
-    ``follows``    whether the response is read or counted
-    ``is_plain``   whether nothing is read of the request but its head and its acks
-    ``ends_with_nodes``  whether the response can name brokers, but only in a tagged field at its end
+    Attributes:
+        requests, responses: the methods of filters, in the order in which they run
+        in_place: whether one of them changes messages in place
+        patch_request, patch_response: change frames as bytes, or are None
+        rewrite: whether the response can name brokers or versions
+        has_acks: whether the request says if there is a response (Produce)
+        tokens: whether frames without headers follow (SaslHandshake v0)
+        silent: whether there is no response
+        refusal: why the request is refused; empty if it is not
+        counts: whether requests and responses are counted for the metrics
+        reads_response: whether the response is read
+        follows: whether the response is read or counted
+        is_plain: whether nothing is read of the request but its head and its acks
+        ends_with_nodes: whether the response can name brokers, but only in a tagged field at its end
     """
 
     api_key: int

@@ -59,7 +59,8 @@ class ProxyError(Exception):
 class Problems:
     """Collects what is wrong with settings, so that a user learns everything at once.
 
-    ``found``  the errors
+    Attributes:
+        found: the errors
     """
 
     def __init__(self) -> None:

@@ -66,7 +66,8 @@ class FileChanges:
     A file that is being written can already be valid, without its last filters. So a change counts when the file stays the
     same from one look to the next.
 
-    ``known``  what identifies the content that was read last
+    Attributes:
+        known: what identifies the content that was read last
     """
 
     def __init__(self, path: Path) -> None:

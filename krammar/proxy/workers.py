@@ -57,9 +57,10 @@ def _line(**message: Any) -> bytes:
 class Worker:
     """The channel of a worker.
 
-    ``secret``    hides which users exist; the same for all workers
-    ``listen``    the addresses of the proxy by the name of the listener, with their ports
-    ``settings``  the text of the file of settings that all workers use; None if there is no file
+    Attributes:
+        secret: hides which users exist; the same for all workers
+        listen: the addresses of the proxy by the name of the listener, with their ports
+        settings: the text of the file of settings that all workers use; None if there is no file
 
     Args:
         channel: a connected socket, whose first line waits or will come.

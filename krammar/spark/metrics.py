@@ -39,9 +39,10 @@ _log = logging.getLogger(__name__)
 class Lag:
     """Offsets that one source of a query has not read yet, after a micro-batch.
 
-    ``query``    the query's name, or its id if it has no name
-    ``source``   the number of the source in the query, from 0
-    ``offsets``  by topic and partition; never negative
+    Attributes:
+        query: the query's name, or its id if it has no name
+        source: the number of the source in the query, from 0
+        offsets: by topic and partition; never negative
     """
 
     query: str

@@ -54,12 +54,13 @@ _ANY = frozenset(SOURCES)
 class Option:
     """One option.
 
-    ``uses``     the operations that accept it
-    ``sources``  the values of ``source`` that accept it
-    ``parse``    converts the text to the value; raises ValueError
-    ``default``  the value if the option is not given
-    ``refused``  why the option is not supported; empty if it is supported
-    ``ignored``  why the option has no effect, which a warning says; empty if it has one
+    Attributes:
+        uses: the operations that accept it
+        sources: the values of ``source`` that accept it
+        parse: converts the text to the value; raises ValueError
+        default: the value if the option is not given
+        refused: why the option is not supported; empty if it is supported
+        ignored: why the option has no effect, which a warning says; empty if it has one
     """
 
     name: str

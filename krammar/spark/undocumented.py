@@ -1,7 +1,7 @@
 """What krammar uses of PySpark that PySpark does not document.
 
 - Filters: if ``spark.sql.python.filterPushdown.enabled`` is off, as it is by default, PySpark rejects readers that
-  override ``pushFilters``, and readers cannot see the setting. ``FilterTakingReader`` depends on how PySpark 4.1 to 4.3
+  override ``pushFilters``, and readers cannot see the setting. ``PushFilters`` depends on how PySpark 4.1 to 4.3
   detect that (``pyspark.sql.worker.plan_data_source_read``): they compare ``__func__`` of the reader's method with the
   method of ``DataSourceReader``. With any other version, ``TAKES_FILTERS`` is false: Spark applies all filters after
   reading, and queries have the same rows.

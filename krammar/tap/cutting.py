@@ -28,10 +28,11 @@ class Piece(Enum):
 class Cut:
     """A piece of a stream.
 
-    ``time_ns``  when it was complete, in nanoseconds since 1970
-    ``data``     its bytes without the length prefix
-    ``size``     the length of the frame
-    ``held``     the bytes that count as held until it was inspected
+    Attributes:
+        time_ns: when it was complete, in nanoseconds since 1970
+        data: its bytes without the length prefix
+        size: the length of the frame
+        held: the bytes that count as held until it was inspected
     """
 
     kind: Piece

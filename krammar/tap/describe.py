@@ -59,9 +59,10 @@ _MAX_TEXT = 60
 class Description:
     """What a message is about.
 
-    ``about``   one line without error codes; empty if the message was not decoded
-    ``topics``  the names of topics, escaped; their ids if no message has named them
-    ``errors``  the names of error codes other than 0, and how often each one occurs
+    Attributes:
+        about: one line without error codes; empty if the message was not decoded
+        topics: the names of topics, escaped; their ids if no message has named them
+        errors: the names of error codes other than 0, and how often each one occurs
     """
 
     about: str = ""

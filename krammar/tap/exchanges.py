@@ -175,10 +175,11 @@ class Exchanges(Observer):
 class ExchangeSelection:
     """Selects exchanges. An empty tuple selects all; several values of one kind select either.
 
-    ``apis``     names of apis, such as ``Produce``, in any case
-    ``clients``  client ids
-    ``topics``   names of topics
-    ``errors``   only error codes, frames that do not round-trip, and missing responses
+    Attributes:
+        apis: names of apis, such as ``Produce``, in any case
+        clients: client ids
+        topics: names of topics
+        errors: only error codes, frames that do not round-trip, and missing responses
     """
 
     apis: tuple[str, ...] = ()

@@ -24,9 +24,10 @@ _PREFIX = 4
 class Fields:
     """The fields of a frame, with offsets in the frame's bytes.
 
-    ``parts``  the trees of header and body, as far as they could be read
-    ``end``    the offset after the last byte that was read
-    ``error``  why reading ended before the end of the frame; empty if it did not
+    Attributes:
+        parts: the trees of header and body, as far as they could be read
+        end: the offset after the last byte that was read
+        error: why reading ended before the end of the frame; empty if it did not
     """
 
     parts: list[Node] = field(default_factory=list)

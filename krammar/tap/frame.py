@@ -25,18 +25,19 @@ _GOOD = (Status.OK, Status.SURPLUS, Status.TOKEN)
 class Frame:
     """A frame and its inspection.
 
-    ``time_ns``       when it arrived, in nanoseconds since 1970
-    ``latency_ns``    for responses: the time since the request
-    ``data``          the bytes without the length prefix; only the first ones if ``size`` is larger
-    ``size``          the frame's size in bytes
-    ``is_answered``   for requests: whether a response is certain to follow
-    ``is_push``       whether the server sent it by itself
-    ``raw``           whether ``data`` are bytes that are not a frame, including their length prefix
-    ``version``       the version of the request
-    ``body_version``  the version in which the body was decoded
-    ``error``, ``path``, ``offset``  what is wrong, in which field, and where in ``data`` (-1 if unknown)
-    ``rest``          the bytes after the message
-    ``note``          what the proxy has changed
+    Attributes:
+        time_ns: when it arrived, in nanoseconds since 1970
+        latency_ns: for responses: the time since the request
+        data: the bytes without the length prefix; only the first ones if ``size`` is larger
+        size: the frame's size in bytes
+        is_answered: for requests: whether a response is certain to follow
+        is_push: whether the server sent it by itself
+        raw: whether ``data`` are bytes that are not a frame, including their length prefix
+        version: the version of the request
+        body_version: the version in which the body was decoded
+        error, path, offset: what is wrong, in which field, and where in ``data`` (-1 if unknown)
+        rest: the bytes after the message
+        note: what the proxy has changed
     """
 
     time_ns: int

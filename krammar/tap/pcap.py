@@ -65,9 +65,10 @@ class _Stream:
 class PcapWriter(Observer):
     """Writes the events of a capture as packets.
 
-    ``write``    receives the bytes of the file
-    ``secrets``  whether passwords and tokens are written; otherwise each of their bytes is ``*``
-    ``packets``  the number of packets that were written
+    Attributes:
+        write: receives the bytes of the file
+        secrets: whether passwords and tokens are written; otherwise each of their bytes is ``*``
+        packets: the number of packets that were written
     """
 
     package: Package

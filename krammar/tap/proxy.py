@@ -35,7 +35,8 @@ class TapArgumentError(TapError):
 class Forward(NamedTuple):
     """An address to listen on, and the broker to which its connections lead. Port 0 means any free port.
 
-    ``ports``  the ports of brokers by node id, as ``FixedPorts`` describes; None for free ones
+    Attributes:
+        ports: the ports of brokers by node id, as ``FixedPorts`` describes; None for free ones
     """
 
     listen: Address

@@ -34,13 +34,14 @@ Write = Callable[[str], None]
 class Output:
     """Where lines are written.
 
-    ``out``       receives frames
-    ``err``       receives all other messages
-    ``json``      whether frames are written as JSON
-    ``only_bad``  whether only frames that are not good are written
-    ``frames``    whether each frame gets a line, instead of each request with its response
-    ``select``    the exchanges that are written
-    ``width``     the columns of the terminal to which ``out`` writes; 0 if it is none
+    Attributes:
+        out: receives frames
+        err: receives all other messages
+        json: whether frames are written as JSON
+        only_bad: whether only frames that are not good are written
+        frames: whether each frame gets a line, instead of each request with its response
+        select: the exchanges that are written
+        width: the columns of the terminal to which ``out`` writes; 0 if it is none
     """
 
     out: Write

@@ -12,9 +12,10 @@ from krammar.util.extras import require
 class TlsFiles:
     """PEM files for clients, as paths. They exist as long as the broker.
 
-    ``ca``           the certificate authority that signed the broker's certificate
-    ``certificate``  the certificate of a client, for ``ssl_client_auth="required"``
-    ``key``          its key, without a password
+    Attributes:
+        ca: the certificate authority that signed the broker's certificate
+        certificate: the certificate of a client, for ``ssl_client_auth="required"``
+        key: its key, without a password
     """
 
     ca: str

@@ -20,11 +20,12 @@ class ClientSettings:
     Client(**kafka_broker.clients.krammar)
     ```
 
-    ``protocol``            the security protocol: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or
-                            ``SASL_SSL``
-    ``mechanism``           of SASL; None without logins, as ``user`` and ``password`` are
-    ``tls``                 the files for TLS; None without it
-    ``client_certificate``  whether the broker asks clients for a certificate
+    Attributes:
+        protocol: the security protocol: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT`` or
+            ``SASL_SSL``
+        mechanism: of SASL; None without logins, as ``user`` and ``password`` are
+        tls: the files for TLS; None without it
+        client_certificate: whether the broker asks clients for a certificate
     """
 
     bootstrap_servers: str

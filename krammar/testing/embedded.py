@@ -58,8 +58,9 @@ class Embedded(Closing, ABC, Generic[B]):
     The answers to questions come from the state of the broker: no client is involved, so rules of
     faults do not apply to them.
 
-    ``users``  the passwords of the users, by name; empty without ``sasl``
-    ``tls``    the certificates for clients; None without ``tls=True``
+    Attributes:
+        users: the passwords of the users, by name; empty without ``sasl``
+        tls: the certificates for clients; None without ``tls=True``
     """
 
     def __init__(self, options: Options) -> None:

@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 class Member:
     """A member of a group.
 
-    ``instance_id``  of a static member (``group.instance.id``); None for others
-    ``partitions``   the topics and partitions that it reads, sorted; empty during a rebalance of a
-                     classic group
+    Attributes:
+        instance_id: of a static member (``group.instance.id``); None for others
+        partitions: the topics and partitions that it reads, sorted; empty during a rebalance of a
+            classic group
     """
 
     member_id: str
@@ -37,10 +38,11 @@ class Member:
 class Group:
     """A group.
 
-    ``state``     by Kafka's name, such as ``Empty`` or ``Stable``
-    ``protocol``  the assignor that the members of a classic group agreed on, such as ``range``;
-                  None otherwise
-    ``offsets``   the committed offsets, by topic and partition
+    Attributes:
+        state: by Kafka's name, such as ``Empty`` or ``Stable``
+        protocol: the assignor that the members of a classic group agreed on, such as ``range``;
+            None otherwise
+        offsets: the committed offsets, by topic and partition
     """
 
     group_id: str

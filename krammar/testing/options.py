@@ -32,11 +32,12 @@ _JAAS_NAME = re.compile(r"[\w$.\-]+")
 class Options:
     """What a test asked for.
 
-    ``topics``      partitions by name; None for the broker's ``num.partitions``
-    ``mechanism``   of SASL, by Kafka's name; None without logins
-    ``users``       passwords by name
-    ``settings``    Kafka's settings, by name or attribute
-    ``filters``     filters of ``krammar.proxy``
+    Attributes:
+        topics: partitions by name; None for the broker's ``num.partitions``
+        mechanism: of SASL, by Kafka's name; None without logins
+        users: passwords by name
+        settings: Kafka's settings, by name or attribute
+        filters: filters of ``krammar.proxy``
     """
 
     topics: dict[str, int | None]

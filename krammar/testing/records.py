@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 class Record:
     """A record in a topic.
 
-    ``timestamp``       in milliseconds since 1970
-    ``key``, ``value``  as the client sent them, in bytes; None for null
-    ``headers``         names and values, in order
+    Attributes:
+        timestamp: in milliseconds since 1970
+        key, value: as the client sent them, in bytes; None for null
+        headers: names and values, in order
     """
 
     topic: str

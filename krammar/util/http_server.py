@@ -50,7 +50,8 @@ class HttpRequest:
 class HttpResponse:
     """A response. It is in memory as long as a connection sends it.
 
-    ``stream``  sends what follows the data, for as long as it likes; then the response has no Content-Length
+    Attributes:
+        stream: sends what follows the data, for as long as it likes; then the response has no Content-Length
     """
 
     status: int

@@ -41,10 +41,11 @@ class Sample(NamedTuple):
 class Metric:
     """A name with numbers: one for each combination of its labels' values.
 
-    ``kind``    counter, gauge or histogram
-    ``about``   a phrase, for the help line and the documentation
-    ``read``    returns the numbers, if another part of the program has them
-    ``series``  the numbers, if no other part has them
+    Attributes:
+        kind: counter, gauge or histogram
+        about: a phrase, for the help line and the documentation
+        read: returns the numbers, if another part of the program has them
+        series: the numbers, if no other part has them
     """
 
     def __init__(
@@ -126,7 +127,8 @@ class Histogram(Metric):
 class Registry:
     """Metrics in the order of the text.
 
-    ``names``  the metrics by the names of their samples
+    Attributes:
+        names: the metrics by the names of their samples
     """
 
     def __init__(self, all: Iterable[Metric]) -> None:

@@ -24,8 +24,9 @@ class Waiting(Protocol):
 class Turns:
     """Decides whether a connection may handle a request in this turn.
 
-    ``until``  the end of the budget of this turn, in ``time.monotonic()``; 0 while connections wait, which ``grant``
-               must be asked for
+    Attributes:
+        until: the end of the budget of this turn, in ``time.monotonic()``; 0 while connections wait, which ``grant``
+            must be asked for
     """
 
     def __init__(self) -> None:

@@ -88,10 +88,13 @@ class RequestReceived:
 class InvalidRequest:
     """A frame has been received that is not a valid request.
 
-    ``error`` is HeaderError, UnknownApiKeyError, UnsupportedVersionError or DecodeError, as from
-    ``parse_request``. ``header`` is None if it is invalid. Key, version and correlation id are those at their
-    places in the header, or None if the frame is too short. ``wants_api_versions`` is true for Kafka's ApiVersions in
-    an unknown version, which ``unsupported_version_response`` answers.
+    Attributes:
+        error: HeaderError, UnknownApiKeyError, UnsupportedVersionError or DecodeError, as from ``parse_request``
+        header: None if it is invalid
+        api_key, version, correlation_id: those at their places in the header, or None if the frame is too short
+        frame: the bytes of the frame, without its length
+        wants_api_versions: whether it is Kafka's ApiVersions in an unknown version, which
+            ``unsupported_version_response`` answers
     """
 
     error: DecodeError | UnsupportedVersionError

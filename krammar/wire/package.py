@@ -56,15 +56,16 @@ class HeaderVersions(NamedTuple):
 class RequestInfo(NamedTuple):
     """A request of a protocol.
 
-    ``key``            the api key
-    ``name``           the class, such as ``"MetadataRequest"``
-    ``min_version``, ``max_version``  the first and the last version in the definitions
-    ``flexible_from``  the first flexible version (KIP-482), or None
-    ``routing``        where it is sent: "" (any broker), "admin" (the controller), "group coordinator",
-                       "txn coordinator" or "share coordinator"
-    ``is_cluster_action``  whether only brokers and controllers send it, to each other. The marks of ``kafka_wire`` are
-                       those of Kafka's ApiKeys, which has DescribeQuorum and UpdateFeatures among them
-    ``endpoints_from``  the first version whose response has addresses of brokers (entity ``brokerHost``), or None
+    Attributes:
+        key: the api key
+        name: the class, such as ``"MetadataRequest"``
+        min_version, max_version: the first and the last version in the definitions
+        flexible_from: the first flexible version (KIP-482), or None
+        routing: where it is sent: "" (any broker), "admin" (the controller), "group coordinator",
+            "txn coordinator" or "share coordinator"
+        is_cluster_action: whether only brokers and controllers send it, to each other. The marks of ``kafka_wire`` are
+            those of Kafka's ApiKeys, which has DescribeQuorum and UpdateFeatures among them
+        endpoints_from: the first version whose response has addresses of brokers (entity ``brokerHost``), or None
     """
 
     key: int

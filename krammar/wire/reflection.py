@@ -36,17 +36,18 @@ UNKNOWN_TAGS = "unknown tags"
 class FieldInfo:
     """A field of a generated class, in all versions.
 
-    ``name``               the attribute
-    ``type``               the type in the notation of the definitions, such as ``[int32]``, of the newest version
-                           that has the field
-    ``versions``           the versions with the field; empty if no version has it
-    ``nullable_versions``  those in which its value can be None; empty if it never can
-    ``default``            the value if none is given: ``()`` for an empty array, a struct of defaults for a struct
-    ``tag``                the number of a tagged field, or None
-    ``entity``             what the value names, such as ``topicName``; empty if that is not defined
-    ``ignorable``          whether versions without the field drop its value instead of raising EncodeError
-    ``struct``, ``enum``   the class of the struct or of the enum in the type, or None
-    ``owner``              the class with the field
+    Attributes:
+        name: the attribute
+        type: the type in the notation of the definitions, such as ``[int32]``, of the newest version
+            that has the field
+        versions: the versions with the field; empty if no version has it
+        nullable_versions: those in which its value can be None; empty if it never can
+        default: the value if none is given: ``()`` for an empty array, a struct of defaults for a struct
+        tag: the number of a tagged field, or None
+        entity: what the value names, such as ``topicName``; empty if that is not defined
+        ignorable: whether versions without the field drop its value instead of raising EncodeError
+        struct, enum: the class of the struct or of the enum in the type, or None
+        owner: the class with the field
     """
 
     owner: StructClass

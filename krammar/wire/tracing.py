@@ -25,9 +25,10 @@ class TracedPart(NamedTuple):
 class Trace:
     """What was read.
 
-    ``parts``  header and body of a frame, as far as they could be read, or a message. Offsets count from the begin
-               of the frame.
-    ``error``  why reading ended before the end of the bytes, or None
+    Attributes:
+        parts: header and body of a frame, as far as they could be read, or a message. Offsets count from the begin
+            of the frame.
+        error: why reading ended before the end of the bytes, or None
     """
 
     parts: list[TracedPart] = field(default_factory=list)

@@ -113,12 +113,13 @@ _ATTRIBUTES = {
 class BrokerConfig(BrokerSettings):
     """The settings of one broker.
 
-    ``static``           the settings of the file or the caller, as text, by Kafka's names
-    ``origins``          the position of each text, such as "line 12 of server.properties"
-    ``dynamic_default``  settings made at run time for all brokers
-    ``dynamic``          settings made at run time for this broker
-    ``topics``, ``groups``  the settings that each topic or group can override
-    ``warnings``         unknown and duplicate settings, and other suspicious ones
+    Attributes:
+        static: the settings of the file or the caller, as text, by Kafka's names
+        origins: the position of each text, such as "line 12 of server.properties"
+        dynamic_default: settings made at run time for all brokers
+        dynamic: settings made at run time for this broker
+        topics, groups: the settings that each topic or group can override
+        warnings: unknown and duplicate settings, and other suspicious ones
     """
 
     def __init__(self, static: Mapping[str, str], origins: Mapping[str, str] | None = None) -> None:

@@ -32,11 +32,12 @@ CLASS = ConfigType.CLASS
 class ConfigError(ValueError):
     """A setting is invalid.
 
-    ``name``, ``value``  the key and its text; the value is None if there is none or if it is a
-                         secret
-    ``reason``           the problem, as a phrase that follows key and value
-    ``origin``           the position of the text ("line 12 of server.properties"), or empty
-    ``api``              the message for a response, in Kafka's words
+    Attributes:
+        name, value: the key and its text; the value is None if there is none or if it is a
+            secret
+        reason: the problem, as a phrase that follows key and value
+        origin: the position of the text ("line 12 of server.properties"), or empty
+        api: the message for a response, in Kafka's words
     """
 
     def __init__(
@@ -79,14 +80,15 @@ Validator = Callable[[str, Any], object]
 class ConfigDef:
     """One setting of a topic or a broker.
 
-    ``default``   as text; None if there is none
-    ``doc``       one or two sentences
-    ``synonyms``  the broker's settings that supply the value, each with the factor that converts it
-                  (hours to milliseconds); the first one that is set wins. A broker's setting
-                  supplies its own value.
-    ``effect``    whether this broker acts on it; a setting without effect is accepted, checked and
-                  shown
-    ``internal``  accepted, but never shown
+    Attributes:
+        default: as text; None if there is none
+        doc: one or two sentences
+        synonyms: the broker's settings that supply the value, each with the factor that converts it
+            (hours to milliseconds); the first one that is set wins. A broker's setting
+            supplies its own value.
+        effect: whether this broker acts on it; a setting without effect is accepted, checked and
+            shown
+        internal: accepted, but never shown
     """
 
     name: str

@@ -26,12 +26,14 @@ _WILDCARDS = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
 class Listener:
     """One address that the broker listens on.
 
-    ``name``      in upper case, as in Kafka
-    ``protocol``  PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, or WAFKA for a listener of that name
-    ``host``      empty for all interfaces; an IPv6 address without brackets
-    ``port``      0 for any free port
-    ``advertised_host``, ``advertised_port``  the address for clients; an empty host and port 0 mean
-                                              the bound
+    Attributes:
+        name: in upper case, as in Kafka
+        protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, or WAFKA for a listener of that name
+        host: empty for all interfaces; an IPv6 address without brackets
+        port: 0 for any free port
+        advertised_host, advertised_port: the address for clients; an empty host and port 0 mean
+            the bound
+
     address
     """
 

@@ -146,9 +146,10 @@ ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniformly, "range": assign_r
 class Problem:
     """The input of an assignment. It does not change when the group does.
 
-    ``members``  id, topics by name, and topics that match the pattern, of each member
-    ``known``    id and number of partitions of each topic
-    ``current``  the current target of each member
+    Attributes:
+        members: id, topics by name, and topics that match the pattern, of each member
+        known: id and number of partitions of each topic
+        current: the current target of each member
     """
 
     group_epoch: int

@@ -22,11 +22,12 @@ class ClassicGroup(Group):
     A group without records of its own, which only has offsets, is an empty one without a protocol
     type.
 
-    ``protocol``     the protocol that the members agreed on, such as ``range``
-    ``pending``      ids that were returned with MEMBER_ID_REQUIRED and have not joined yet
-    ``unsynced``     members of this generation that have not sent SyncGroup yet
-    ``grew``         whether a member joined during the first rebalance, a reason to wait for more
-    ``state_since``  milliseconds since 1970; None if unknown
+    Attributes:
+        protocol: the protocol that the members agreed on, such as ``range``
+        pending: ids that were returned with MEMBER_ID_REQUIRED and have not joined yet
+        unsynced: members of this generation that have not sent SyncGroup yet
+        grew: whether a member joined during the first rebalance, a reason to wait for more
+        state_since: milliseconds since 1970; None if unknown
     """
 
     kind = "classic"

@@ -17,16 +17,17 @@ INT32_MAX = 2**31 - 1
 class ConsumerGroup(Group):
     """The members and the epochs of a group that `ConsumerProtocol` changes.
 
-    ``group_epoch``  raised by each change of members, subscriptions or topics
-    ``assignor``     the assignor of the group epoch
-    ``assignment_epoch``, ``assigned_at``  the group epoch and the time of the target assignment
-    ``assigning``    whether an assignment is being computed
-    ``matches``      the record of each pattern of the members, with the topics that match it
-    ``matched``      the names of all topics with which each pattern was compared
-    ``behind``       whether patterns must still be compared with the current topics
-    ``topics_hash``  identifies the subscribed topics and their partitions, as of ``topics_seen``,
-                     an offset of the metadata log
-    ``touched``      the members whose records may differ from those in the log
+    Attributes:
+        group_epoch: raised by each change of members, subscriptions or topics
+        assignor: the assignor of the group epoch
+        assignment_epoch, assigned_at: the group epoch and the time of the target assignment
+        assigning: whether an assignment is being computed
+        matches: the record of each pattern of the members, with the topics that match it
+        matched: the names of all topics with which each pattern was compared
+        behind: whether patterns must still be compared with the current topics
+        topics_hash: identifies the subscribed topics and their partitions, as of ``topics_seen``,
+            an offset of the metadata log
+        touched: the members whose records may differ from those in the log
     """
 
     kind = "consumer"

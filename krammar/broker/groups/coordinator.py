@@ -41,7 +41,8 @@ class GroupCoordinator:
 
     Methods that do not return a response raise ApiError.
 
-    ``offsets``  the committed offsets of the groups
+    Attributes:
+        offsets: the committed offsets of the groups
     """
 
     def __init__(

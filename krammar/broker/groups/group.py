@@ -40,8 +40,9 @@ class GroupState(Enum):
 class Commit(NamedTuple):
     """A commit of offsets of some partitions.
 
-    ``epoch``  the generation in a classic group, the epoch of the member in a consumer group;
-               negative for none
+    Attributes:
+        epoch: the generation in a classic group, the epoch of the member in a consumer group;
+            negative for none
     """
 
     member_id: str
@@ -54,11 +55,12 @@ class Commit(NamedTuple):
 class Group(ABC):
     """The members of one group.
 
-    ``kind``           Kafka's name of the group's protocol
-    ``statics``        the member ids of static members, by instance id
-    ``subscriptions``  the topics that consumers read, existing or not; None if unknown
-    ``stored``         the group's records in the log, by kind and member id (or pattern)
-    ``timers``         the coordinator's timers, by key
+    Attributes:
+        kind: Kafka's name of the group's protocol
+        statics: the member ids of static members, by instance id
+        subscriptions: the topics that consumers read, existing or not; None if unknown
+        stored: the group's records in the log, by kind and member id (or pattern)
+        timers: the coordinator's timers, by key
     """
 
     kind: ClassVar[str]

@@ -36,19 +36,20 @@ AWAY = -2
 class Member:
     """One member. Times are in milliseconds. The fields from ``rack_id`` on belong to consumer groups.
 
-    ``instance_id``  the id of a static member (KIP-345); None for a dynamic member
-    ``protocols``    the name and metadata of each supported protocol, in the order of preference;
-                     empty for a member that speaks the consumer protocol
-    ``size``         the approximate size of its protocols in memory, in bytes
-    ``assignment``   the assignment by the leader; empty before
-    ``joining``      sends the response to the waiting JoinGroup
-    ``syncing``      sends the response to the waiting SyncGroup
-    ``is_new``       whether it has not completed a rebalance: while it waits in its first
-                     JoinGroup, the broker cannot notice that its client is gone
-    ``assigned``     the partitions that it may own, each with the epoch in which it got it
-    ``revoking``     the partitions that it must give up
-    ``target``       the partitions that the assignor chose for it
-    ``is_due``       whether it speaks the classic protocol and has to join again
+    Attributes:
+        instance_id: the id of a static member (KIP-345); None for a dynamic member
+        protocols: the name and metadata of each supported protocol, in the order of preference;
+            empty for a member that speaks the consumer protocol
+        size: the approximate size of its protocols in memory, in bytes
+        assignment: the assignment by the leader; empty before
+        joining: sends the response to the waiting JoinGroup
+        syncing: sends the response to the waiting SyncGroup
+        is_new: whether it has not completed a rebalance: while it waits in its first
+            JoinGroup, the broker cannot notice that its client is gone
+        assigned: the partitions that it may own, each with the epoch in which it got it
+        revoking: the partitions that it must give up
+        target: the partitions that the assignor chose for it
+        is_due: whether it speaks the classic protocol and has to join again
     """
 
     member_id: str

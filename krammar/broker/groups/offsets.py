@@ -20,9 +20,10 @@ OFFSET_VALUE = 4
 class CommittedOffset(NamedTuple):
     """A committed offset; times in milliseconds since 1970.
 
-    ``position``  the offset of its record in `__consumer_offsets`; the larger one wins
-    ``expires``   the expiry that the client requested (OffsetCommit v2 to v4), or None
-    ``topic_id``  the null UUID in records written before Kafka 4.2
+    Attributes:
+        position: the offset of its record in `__consumer_offsets`; the larger one wins
+        expires: the expiry that the client requested (OffsetCommit v2 to v4), or None
+        topic_id: the null UUID in records written before Kafka 4.2
     """
 
     offset: int

@@ -41,7 +41,8 @@ _WRITE_ERRORS = {
 class Shards:
     """The shards of a node, loaded soon after the start, or when they are first needed. It is the groups' `Host`.
 
-    ``loaded``  functions to call with each group that was loaded from the log
+    Attributes:
+        loaded: functions to call with each group that was loaded from the log
     """
 
     _node_id: int

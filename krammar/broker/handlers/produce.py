@@ -50,8 +50,9 @@ _ADMIN = "__admin_client"
 class ProduceHandlers:
     """Handles Produce.
 
-    ``appended``  functions that are called with the client id, the log and the offsets of each
-                  appended batch
+    Attributes:
+        appended: functions that are called with the client id, the log and the offsets of each
+            appended batch
     """
 
     config: BrokerConfig

@@ -52,8 +52,9 @@ MAX_KEYS = 250_000
 class Dirt:
     """The part of a log to compact, from offset ``begin`` to before ``end``.
 
-    ``ratio``    its share of all bytes before ``end``
-    ``overdue``  whether it has waited for longer than ``max.compaction.lag.ms``
+    Attributes:
+        ratio: its share of all bytes before ``end``
+        overdue: whether it has waited for longer than ``max.compaction.lag.ms``
     """
 
     begin: int
@@ -67,9 +68,10 @@ class Dirt:
 class _Transactions:
     """The open transactions during a pass over batches in order.
 
-    ``pending``   aborted transactions that begin later, the next one last
-    ``aborted``   aborted transactions by producer id
-    ``observed``  the producer ids of transactions with at least one batch
+    Attributes:
+        pending: aborted transactions that begin later, the next one last
+        aborted: aborted transactions by producer id
+        observed: the producer ids of transactions with at least one batch
     """
 
     pending: list[AbortedTxn]
@@ -114,7 +116,8 @@ class _Transactions:
 class Compaction:
     """One round of compaction.
 
-    ``end``  batches before this offset are compacted by this round
+    Attributes:
+        end: batches before this offset are compacted by this round
     """
 
     def __init__(self, log: PartitionLog, dirt: Dirt, now_ms: int) -> None:

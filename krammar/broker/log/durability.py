@@ -17,10 +17,11 @@ from krammar.util.durable import sync, sync_all
 class Durability:
     """Forces a log to the disk, and takes it offline if that fails.
 
-    ``recovery_point``   complete files up to this offset are on the disk, or assumed to be
-    ``forced_to``        batches before this offset are on the disk. The indexes may not be, unlike
-                         before the recovery point
-    ``flush_messages``   how many records may be appended before they are forced to the disk
+    Attributes:
+        recovery_point: complete files up to this offset are on the disk, or assumed to be
+        forced_to: batches before this offset are on the disk. The indexes may not be, unlike
+            before the recovery point
+        flush_messages: how many records may be appended before they are forced to the disk
     """
 
     __slots__ = (

@@ -18,19 +18,20 @@ from krammar.wire.batches.bounds import Bounds, default_bounds
 class Environment:
     """Settings, callbacks and pending removals.
 
-    ``fsync``             when records are forced to the disk: ``always`` (before an append
-                          returns), ``interval`` (at flushes), ``never`` (as Kafka by default:
-                          complete segments only), or ``off`` (nothing is)
-    ``later``             a heap of paths to remove and their times, in milliseconds since 1970
-    ``removal_planned``   called when a path is added to ``later``
-    ``flush_planned``     called when a log gets a ``flush.ms``
-    ``delete_delay_ms``   how long the folders of deleted partitions stay on the disk
-    ``log_start_moved``   called with topic and partition when records were deleted on request,
-                          which must survive a crash
-    ``flushed``           called after each flush of a log to the disk, with its seconds
-    ``flush_failed``      called with the folder of a log for which a flush has failed, so that
-                          acknowledged records can be lost
-    ``bounds``            the limits of a batch
+    Attributes:
+        fsync: when records are forced to the disk: ``always`` (before an append
+            returns), ``interval`` (at flushes), ``never`` (as Kafka by default:
+            complete segments only), or ``off`` (nothing is)
+        later: a heap of paths to remove and their times, in milliseconds since 1970
+        removal_planned: called when a path is added to ``later``
+        flush_planned: called when a log gets a ``flush.ms``
+        delete_delay_ms: how long the folders of deleted partitions stay on the disk
+        log_start_moved: called with topic and partition when records were deleted on request,
+            which must survive a crash
+        flushed: called after each flush of a log to the disk, with its seconds
+        flush_failed: called with the folder of a log for which a flush has failed, so that
+            acknowledged records can be lost
+        bounds: the limits of a batch
     """
 
     now_ms: Callable[[], int] = system_ms

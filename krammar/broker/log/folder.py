@@ -35,12 +35,13 @@ _MARKED = re.compile(r".+\.[0-9a-f]{32}-(delete|stray|future)")
 class LogFolder:
     """One of ``log.dirs``, with its lock and its checkpoint files.
 
-    ``clean``       whether the last broker was shut down cleanly
-    ``lost_power``  whether a power cut, or a flush that failed in an earlier run, can have taken
-                    acknowledged records, and ``note_running`` was not called since
-    ``offsets``     the content of the checkpoint files, by their names
-    ``partitions``  the folders of partitions
-    ``leftovers``   the folders of deleted partitions
+    Attributes:
+        clean: whether the last broker was shut down cleanly
+        lost_power: whether a power cut, or a flush that failed in an earlier run, can have taken
+            acknowledged records, and ``note_running`` was not called since
+        offsets: the content of the checkpoint files, by their names
+        partitions: the folders of partitions
+        leftovers: the folders of deleted partitions
     """
 
     def __init__(self, path: Path, environment: Environment) -> None:

@@ -43,8 +43,9 @@ from krammar.wire.batches.header import BODY_AT, LOG_APPEND_TIME, header_at, pac
 class Appended:
     """The offsets of an appended batch.
 
-    ``append_time``  milliseconds since 1970; -1 with CreateTime
-    ``duplicate``    whether the batch was already in the log, at these offsets
+    Attributes:
+        append_time: milliseconds since 1970; -1 with CreateTime
+        duplicate: whether the batch was already in the log, at these offsets
     """
 
     base_offset: int
@@ -59,10 +60,11 @@ class PartitionLog:
 
     It appends to the log, and has a part for everything else.
 
-    ``state``       the segments and offsets, which the parts share
-    ``reader``      reads batches and offsets
-    ``durability``  forces the log to the disk
-    ``retention``   rolls, deletes, truncates and replaces segments
+    Attributes:
+        state: the segments and offsets, which the parts share
+        reader: reads batches and offsets
+        durability: forces the log to the disk
+        retention: rolls, deletes, truncates and replaces segments
     """
 
     def __init__(

@@ -41,8 +41,9 @@ _OTHERS = {("__cluster_metadata", 0)}  # not opened here; others that were not o
 class LogManager:
     """The logs of all partitions, spread over one or more folders.
 
-    ``cleaner``  compacts the logs
-    ``flusher``  flushes the logs without waiting for the disk
+    Attributes:
+        cleaner: compacts the logs
+        flusher: flushes the logs without waiting for the disk
     """
 
     def __init__(self, dirs: Sequence[Path], environment: Environment) -> None:

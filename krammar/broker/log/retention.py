@@ -31,7 +31,8 @@ from krammar.util.durable import sync_all, write_atomically
 class Retention:
     """Begins segments, and removes those that are too old, deleted, truncated or compacted.
 
-    ``cleaned_to``  the offset from which compaction continues
+    Attributes:
+        cleaned_to: the offset from which compaction continues
     """
 
     __slots__ = ("_durability", "_environment", "_reader", "_state", "cleaned_to")

@@ -21,19 +21,20 @@ from krammar.logfiles.damage import DamageError
 class LogState:
     """What is in a log, and whether it can be read and written.
 
-    ``segments``          the segments, at least one; the last one is active
-    ``end_offset``        the next offset; with a single node also the high watermark
-    ``log_start_offset``  the first offset that can be read
-    ``size``              the size of all segments in bytes
-    ``epochs``            the leader epochs and their start offsets
-    ``producers``         the producers, and their open transactions
-    ``watchers``          called when an offset changes, and when the log is closed, deleted or
-                          taken offline
-    ``closed``            whether nothing can be written
-    ``deleted``           whether the partition was deleted
-    ``offline``           why all requests are refused until the next start; empty while the log is
-                          online
-    ``refused``           whether the last write has failed
+    Attributes:
+        segments: the segments, at least one; the last one is active
+        end_offset: the next offset; with a single node also the high watermark
+        log_start_offset: the first offset that can be read
+        size: the size of all segments in bytes
+        epochs: the leader epochs and their start offsets
+        producers: the producers, and their open transactions
+        watchers: called when an offset changes, and when the log is closed, deleted or
+            taken offline
+        closed: whether nothing can be written
+        deleted: whether the partition was deleted
+        offline: why all requests are refused until the next start; empty while the log is
+            online
+        refused: whether the last write has failed
     """
 
     __slots__ = (

@@ -62,7 +62,8 @@ QUICKLY_READ = 4 << 20
 class LongCheck(Exception):
     """A batch takes too long to check on the event loop.
 
-    ``run``  checks it in any thread, and returns its header and the body to store; raises ApiError
+    Attributes:
+        run: checks it in any thread, and returns its header and the body to store; raises ApiError
     """
 
     def __init__(self, run: Callable[[], tuple[BatchHeader, bytes]]) -> None:

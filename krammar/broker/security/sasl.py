@@ -34,9 +34,10 @@ class Authenticator:
 
     During re-authentication the session is not authenticated, so nothing is served in between.
 
-    ``expects_raw``  whether the next frame is a bare token for ``raw``
-    ``failed``       whether the login was refused: the connection must be closed after the
-                     response, with a delay of ``connection.failed.authentication.delay.ms``
+    Attributes:
+        expects_raw: whether the next frame is a bare token for ``raw``
+        failed: whether the login was refused: the connection must be closed after the
+            response, with a delay of ``connection.failed.authentication.delay.ms``
     """
 
     def __init__(

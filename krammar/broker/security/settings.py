@@ -61,11 +61,12 @@ class ListenerSettings:
 class SaslSettings:
     """The settings of a SASL listener.
 
-    ``mechanisms``     in the order of the setting
-    ``plain_users``    passwords by user name
-    ``jwt``            how signed tokens are checked; None if unsecured ones are accepted
-    ``max_reauth_ms``  by mechanism, the milliseconds after which clients must log in again; 0 for
-                       never (KIP-368)
+    Attributes:
+        mechanisms: in the order of the setting
+        plain_users: passwords by user name
+        jwt: how signed tokens are checked; None if unsecured ones are accepted
+        max_reauth_ms: by mechanism, the milliseconds after which clients must log in again; 0 for
+            never (KIP-368)
     """
 
     mechanisms: tuple[str, ...]

@@ -41,8 +41,9 @@ MOST_KINDS = 16
 class Credentials:
     """The users and settings for logins.
 
-    ``sasl``        the settings of the SASL listeners, by name
-    ``validators``  what checks tokens on these listeners
+    Attributes:
+        sasl: the settings of the SASL listeners, by name
+        validators: what checks tokens on these listeners
     """
 
     def __init__(self, config: BrokerConfig, cluster: ClusterMetadata, timers: Timers) -> None:

@@ -29,10 +29,11 @@ MARKED_AT_ONCE = 200
 class Completion:
     """Completes prepared transactions, and retries what fails.
 
-    ``markers``    the partitions of prepared transactions without a marker, by transactional id
-    ``unsettled``  transactional ids that were prepared at a start after a power cut: their later
-                   states may be lost, and some partitions may have the marker already
-    ``ended``      called with each transactional id whose complete state is in the log
+    Attributes:
+        markers: the partitions of prepared transactions without a marker, by transactional id
+        unsettled: transactional ids that were prepared at a start after a power cut: their later
+            states may be lost, and some partitions may have the marker already
+        ended: called with each transactional id whose complete state is in the log
 
     Args:
         marked: as for ``TransactionCoordinator``

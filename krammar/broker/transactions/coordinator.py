@@ -50,9 +50,10 @@ _RETRIABLE = frozenset(
 class TransactionCoordinator:
     """The transactions of a broker. Call ``start`` when the broker is ready.
 
-    ``store``       the states by transactional id
-    ``completion``  completes transactions
-    ``ids``         new producer ids
+    Attributes:
+        store: the states by transactional id
+        completion: completes transactions
+        ids: new producer ids
 
     ``marked`` is called after a marker in a partition of `__consumer_offsets`, with the partition,
     the producer id and whether the transaction was committed.

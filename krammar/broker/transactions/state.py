@@ -46,16 +46,17 @@ STATES = frozenset(_BEFORE)
 class Transaction:
     """The state of one transactional id.
 
-    ``producer_id``     of the producer that may write
-    ``epoch``           of that producer; -1 before the first InitProducerId
-    ``previous_id``     the producer id of the previous state, or -1
-    ``next_id``         the producer id after this transaction, or -1
-    ``last_epoch``      the previous epoch if its holder may repeat a request, else -1
-    ``timeout_ms``      an open transaction is aborted this long after ``start_ms``
-    ``partitions``      the partitions that need a marker
-    ``start_ms``        milliseconds since 1970; -1 if no transaction has begun
-    ``updated_ms``      milliseconds since 1970
-    ``client_version``  the `transaction.version` of the last request: 0 or 2
+    Attributes:
+        producer_id: of the producer that may write
+        epoch: of that producer; -1 before the first InitProducerId
+        previous_id: the producer id of the previous state, or -1
+        next_id: the producer id after this transaction, or -1
+        last_epoch: the previous epoch if its holder may repeat a request, else -1
+        timeout_ms: an open transaction is aborted this long after ``start_ms``
+        partitions: the partitions that need a marker
+        start_ms: milliseconds since 1970; -1 if no transaction has begun
+        updated_ms: milliseconds since 1970
+        client_version: the `transaction.version` of the last request: 0 or 2
     """
 
     producer_id: int

@@ -314,8 +314,9 @@ def check_entity(node: FieldNode, type_: ir.Type, report: Reporter) -> None:
 class _Anonymous:
     """An anonymous struct.
 
-    ``word``  the hint, or the field's name, from which its own name comes
-    ``path``  the names of the structs that contain it inside the message, and its own name
+    Attributes:
+        word: the hint, or the field's name, from which its own name comes
+        path: the names of the structs that contain it inside the message, and its own name
     """
 
     node: FieldNode

@@ -33,9 +33,10 @@ _FRAMED = 1
 class _Login:
     """A login in progress.
 
-    ``steps``       the messages of the client
-    ``unanswered``  its requests that the broker has not answered
-    ``user``        the name in the first message
+    Attributes:
+        steps: the messages of the client
+        unanswered: its requests that the broker has not answered
+        user: the name in the first message
     """
 
     mechanism: str

@@ -31,9 +31,10 @@ _PREFIXED = (ConfigResourceType.TOPIC, ConfigResourceType.GROUP)
 class Memory:
     """What a filter remembers for all connections.
 
-    ``ids``        the topics' ids
-    ``sessions``   tenants by broker and fetch session
-    ``protocols``  protocol types by group at the broker, for SyncGroup before v5
+    Attributes:
+        ids: the topics' ids
+        sessions: tenants by broker and fetch session
+        protocols: protocol types by group at the broker, for SyncGroup before v5
     """
 
     def __init__(self) -> None:
@@ -50,8 +51,9 @@ class Memory:
 class TenantCall:
     """A request of a tenant, and its response.
 
-    ``refused``  elements of the response for parts of the request that the broker did not receive
-    ``kind``     protocol type of the group, or type of the coordinator
+    Attributes:
+        refused: elements of the response for parts of the request that the broker did not receive
+        kind: protocol type of the group, or type of the coordinator
     """
 
     tenant: Tenant

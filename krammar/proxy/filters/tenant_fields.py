@@ -30,11 +30,12 @@ _NAMES = 100_000
 class NamePlan(NamedTuple):
     """What a struct of a version has.
 
-    ``names``, ``lists``        attributes with a name, and with an array of names
-    ``named``                   the attribute with the topic's name beside a topic id, or empty
-    ``has_id``, ``ids``         whether it has a topic id, and whether it or a struct inside has one
-    ``texts``, ``patterns``, ``pattern_lists``  attributes
-    ``structs``, ``arrays``     attributes with structs that have any of these, their plans, and whether a struct can be null
+    Attributes:
+        names, lists: attributes with a name, and with an array of names
+        named: the attribute with the topic's name beside a topic id, or empty
+        has_id, ids: whether it has a topic id, and whether it or a struct inside has one
+        texts, patterns, pattern_lists: attributes
+        structs, arrays: attributes with structs that have any of these, their plans, and whether a struct can be null
     """
 
     names: tuple[str, ...]

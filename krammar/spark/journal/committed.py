@@ -32,11 +32,12 @@ class CommittedSpan(NamedTuple):
 class CommittedPart:
     """A part of a journal, and what its task must know about the rest.
 
-    ``spans``  by producer: the transactions that overlap the part
-    ``seen``   by producer: the largest clock before the part, if a transaction is open where the part begins
-    ``acked``  by producer: the last acknowledged clock before the part, for producers that have messages
-               outside of transactions in the part
-    ``free``   whether the part has messages outside of transactions
+    Attributes:
+        spans: by producer: the transactions that overlap the part
+        seen: by producer: the largest clock before the part, if a transaction is open where the part begins
+        acked: by producer: the last acknowledged clock before the part, for producers that have messages
+            outside of transactions in the part
+        free: whether the part has messages outside of transactions
     """
 
     begin: int

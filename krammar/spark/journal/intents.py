@@ -82,9 +82,10 @@ class RowTotals(NamedTuple):
 class StoredIntents(NamedTuple):
     """What is stored about a write.
 
-    ``hash``      identifies the intents
-    ``appended``  whether all intents are in their journals; the intents themselves are not stored any more then
-    ``earlier``   the query's earlier micro-batches and their rows
+    Attributes:
+        hash: identifies the intents
+        appended: whether all intents are in their journals; the intents themselves are not stored any more then
+        earlier: the query's earlier micro-batches and their rows
     """
 
     write: Write

@@ -41,9 +41,10 @@ _LINGER = 500
 class JournalPlace:
     """Where the journals of a query are. It is sent to the tasks.
 
-    ``root``          the folder of journals in files, or None
-    ``settings``      the client's settings for journals on brokers, or None
-    ``content_type``  the content type of topics, and of new journals in files
+    Attributes:
+        root: the folder of journals in files, or None
+        settings: the client's settings for journals on brokers, or None
+        content_type: the content type of topics, and of new journals in files
     """
 
     root: str | None

@@ -166,12 +166,13 @@ def messages_of(options: Options, schema: StructType) -> RowMessages:
 class Published(Written):
     """What a task has published.
 
-    ``writer``   the name of the write; see ``Write``
-    ``intents``  the acknowledgements that commit the messages
-    ``ends``     the acknowledgements that let readers forget the producer
-    ``clock``    less than the clocks of the messages: an acknowledgement with it rolls them back
-    ``rows``     the number of all rows of the task, published or not
-    ``sum``      the sum of their hashes; see ``RowTotals``
+    Attributes:
+        writer: the name of the write; see ``Write``
+        intents: the acknowledgements that commit the messages
+        ends: the acknowledgements that let readers forget the producer
+        clock: less than the clocks of the messages: an acknowledgement with it rolls them back
+        rows: the number of all rows of the task, published or not
+        sum: the sum of their hashes; see ``RowTotals``
     """
 
     writer: str = ""

@@ -60,12 +60,13 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
 class JournalTask:
     """The offsets of a journal that one task reads: ``begin``, up to but not including ``end``.
 
-    ``journal_id``  the journal's id at planning time. A journal that was created again since has other messages
-    ``whole``       whether the task reads the whole journal
-    ``part``        which messages of a part of the journal are committed; None if the task reads the whole
-                    journal, or uncommitted messages too
-    ``limit``       the journal's end. If a task reads a part with uncommitted messages from files, ``begin``
-                    and ``end`` may be inside of a frame.
+    Attributes:
+        journal_id: the journal's id at planning time. A journal that was created again since has other messages
+        whole: whether the task reads the whole journal
+        part: which messages of a part of the journal are committed; None if the task reads the whole
+            journal, or uncommitted messages too
+        limit: the journal's end. If a task reads a part with uncommitted messages from files, ``begin``
+            and ``end`` may be inside of a frame.
     """
 
     journal: str

@@ -78,12 +78,13 @@ def only_replica(replicas: Replicas) -> PartitionFolder:
 class LogTask:
     """The part of a segment that one task reads.
 
-    ``base``              the segment's base offset
-    ``size``              the size of the segment's file at planning time, in bytes
-    ``begin``, ``end``    positions: the task reads batches that begin at ``begin`` or later, and before ``end``
-    ``first``, ``last``   offsets: the task returns records from ``first`` up to, not including, ``last``
-    ``is_newest``         whether the segment is the partition's last one, whose tail may be torn
-    ``aborted``           the aborted transactions in these offsets, for read_committed
+    Attributes:
+        base: the segment's base offset
+        size: the size of the segment's file at planning time, in bytes
+        begin, end: positions: the task reads batches that begin at ``begin`` or later, and before ``end``
+        first, last: offsets: the task returns records from ``first`` up to, not including, ``last``
+        is_newest: whether the segment is the partition's last one, whose tail may be torn
+        aborted: the aborted transactions in these offsets, for read_committed
     """
 
     topic: str

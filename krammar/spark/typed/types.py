@@ -65,7 +65,8 @@ _SCALARS: dict[str, DataType] = {
 class Mapped:
     """A Spark type, and the conversion of values.
 
-    ``to_spark``, ``from_spark``  convert a value that is not None; None if values need no conversion
+    Attributes:
+        to_spark, from_spark: convert a value that is not None; None if values need no conversion
     """
 
     type: DataType

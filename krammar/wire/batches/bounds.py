@@ -24,10 +24,11 @@ RATIO_FROM = 16 << 20
 class Bounds:
     """The limits of one batch.
 
-    ``uncompressed``  the size of its decompressed records in bytes
-    ``records``       the number of its records
-    ``headers``       the number of headers of all its records
-    ``ratio``         the size of its decompressed records divided by their compressed size; counts above 16 MiB
+    Attributes:
+        uncompressed: the size of its decompressed records in bytes
+        records: the number of its records
+        headers: the number of headers of all its records
+        ratio: the size of its decompressed records divided by their compressed size; counts above 16 MiB
     """
 
     uncompressed: int = 64 << 20

@@ -27,11 +27,12 @@ class ControlRecordType(IntEnum):
 class ControlRecord:
     """A record of a control batch: the end of a transaction in a partition, or a KRaft message.
 
-    ``type``               a ControlRecordType, or an unknown number
-    ``coordinator_epoch``  for ABORT and COMMIT: the epoch of the transaction's coordinator
-    ``value``              for other types: the bytes of their message, such as LeaderChangeMessage
-    ``version``            the version of the key
-    ``value_version``      for ABORT and COMMIT: the version of the value
+    Attributes:
+        type: a ControlRecordType, or an unknown number
+        coordinator_epoch: for ABORT and COMMIT: the epoch of the transaction's coordinator
+        value: for other types: the bytes of their message, such as LeaderChangeMessage
+        version: the version of the key
+        value_version: for ABORT and COMMIT: the version of the value
     """
 
     type: int

@@ -36,10 +36,11 @@ from krammar.spark.options import Options
 class _Batch:
     """What is known about the next batch.
 
-    ``end``          the offsets at which it ends
-    ``recreated``    partitions of topics that were deleted and created again since the previous batch
-    ``is_repeated``  whether it is the query's first batch, read again after a restart
-    ``snapshot``     the state of the brokers that the end was computed from; None after a restart
+    Attributes:
+        end: the offsets at which it ends
+        recreated: partitions of topics that were deleted and created again since the previous batch
+        is_repeated: whether it is the query's first batch, read again after a restart
+        snapshot: the state of the brokers that the end was computed from; None after a restart
     """
 
     end: Offsets

@@ -26,7 +26,8 @@ _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 class HeaderKey(str):
     """A header's key that is not UTF-8: as text what Java's client reads, with U+FFFD for malformed bytes.
 
-    ``raw``  the bytes. They are written if the record is encoded again.
+    Attributes:
+        raw: the bytes. They are written if the record is encoded again.
     """
 
     __slots__ = ("raw",)
@@ -62,10 +63,11 @@ def header_key_bytes(key: str) -> bytes:
 class Record:
     """A record.
 
-    ``offset``     in its partition; -1 means the offset after the previous record
-    ``timestamp``  in milliseconds since 1970; -1 if it has none
-    ``key``, ``value``  bytes or None
-    ``headers``    list of (str, bytes or None); keys that are not UTF-8 are ``HeaderKey``
+    Attributes:
+        offset: in its partition; -1 means the offset after the previous record
+        timestamp: in milliseconds since 1970; -1 if it has none
+        key, value: bytes or None
+        headers: list of (str, bytes or None); keys that are not UTF-8 are ``HeaderKey``
     """
 
     # The list of headers is created on first access. Most records have no headers, and without lists a batch
