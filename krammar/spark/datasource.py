@@ -56,7 +56,7 @@ def source_of(options: Options) -> SparkSource:
 
 
 class KrammarDataSource(DataSource):
-    """``format("krammar")``, for reading and writing; ``docs/spark.md`` describes its options.
+    """``format("krammar")``, for reading and writing; ``docs/spark-options.md`` describes its options.
 
     Raises:
         OptionError: an option is wrong; raised before anything is read.

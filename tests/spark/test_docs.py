@@ -1,4 +1,4 @@
-"""The samples of docs/spark.md run as pasted, one after the other."""
+"""The samples of docs/spark.md, and of the pages that it lists, run as pasted, one after the other."""
 
 from __future__ import annotations
 
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.2 is not installed")
 
+PAGES = (
+    "spark",
+    "spark-streaming",
+    "spark-writing",
+    "spark-journals",
+    "spark-options",
+    "spark-typed",
+    "spark-logs",
+)
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
@@ -31,7 +40,7 @@ def test_all_of_the_page(spark: SparkSession, orders: ModuleType, tmp_path: Path
     data = tmp_path / "data"
     with Broker.start(data_dir=data) as broker:
         _fill(broker.bootstrap_servers, orders)
-        samples = blocks("docs/spark.md")
+        samples = [sample for page in PAGES for sample in blocks(f"docs/{page}.md")]
         assert len(samples) == 9
         try:
             for sample in samples:

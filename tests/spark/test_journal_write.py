@@ -559,13 +559,13 @@ def test_a_stream_whose_last_batch_is_planned_again(stream: Stream, tmp_path: Pa
     with fails("was committed with 2 rows, and now has 2 different rows"):
         stream(**options)
     assert values(tmp_path) == expected
-    # As the error and docs/spark.md have it, what was committed is written a second time then.
+    # As the error and docs/spark-journals.md have it, what was committed is written a second time then.
     stream(**options, intents=tmp_path / "new")
     assert values(tmp_path) == sorted([*expected, "1-a", "1-b", "2-a", "2-b"])
 
 
 def test_a_stream_whose_checkpoint_is_restored(stream: Stream, tmp_path: Path) -> None:
-    """The checkpoint is two batches old. docs/spark.md describes this case in a table."""
+    """The checkpoint is two batches old. docs/spark-journals.md describes this case in a table."""
     options = {"topic": "t", "path": tmp_path / "journals", "intents": tmp_path / "elsewhere"}
     checkpoint = tmp_path / "checkpoint"
 

@@ -148,7 +148,7 @@ def test_all_records_are_read_if_spark_might_reject_the_reader(
 
 
 def test_a_timestamp_that_python_does_not_have(pushdown: SparkSession, folder: Folder) -> None:
-    """PySpark makes a datetime of a pushed-down value before a source sees it. docs/spark.md says so."""
+    """PySpark makes a datetime of a pushed-down value before a source sees it. docs/spark-options.md says so."""
     everything = load(pushdown, folder.path, source="logs")
     late = everything.filter("timestamp > timestamp'290000-01-01'")
     with pytest.raises(PySparkException, match="OverflowError"):

@@ -1,7 +1,7 @@
 """Maps generated classes to Spark types, and converts values in both directions.
 
 A struct has the fields of all versions of its definition. Fields that a version lacks have the definition's default.
-``docs/spark.md`` has the table of types.
+``docs/spark-typed.md`` has the table of types.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def attempt(folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_sample_of_the_page(kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     servers = str(kafka_broker.bootstrap_servers)
-    (sample,) = blocks("docs/spark.md", section="Declarative pipelines", language="")
+    (sample,) = blocks("docs/spark-streaming.md", section="Declarative pipelines", language="")
     (tmp_path / "transformations").mkdir()
     text = sample.replace("localhost:9092", servers)
     assert servers in text
