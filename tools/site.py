@@ -210,7 +210,7 @@ def _imported(pages: Iterable[Path]) -> Iterator[str]:
     """Yield the names of krammar that samples import."""
     for page in pages:
         for sample in re.findall(
-            r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
+            r"^```python[^\n]*\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
         ):
             try:
                 tree = ast.parse(sample)

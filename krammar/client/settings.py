@@ -212,14 +212,18 @@ def _of(parse: Parser, default: Any, *, secret: bool = False) -> Any:
 class Settings:
     """All settings, typed; durations are in milliseconds and sizes in bytes. Settings can be pickled.
 
-    ``bootstrap.servers`` is required. Differences from Java's clients: ``client.id`` is ``krammar``,
-    ``allow.auto.create.topics`` is false for reading (a producer lets the broker create topics), and
-    ``default.api.timeout.ms`` also applies to operations of producers and administrators.
+    Only ``bootstrap.servers`` is required. These settings differ from those of Java's clients:
 
-    Three settings are krammar's own. ``krammar.retry.bootstrap=true`` retries, until the operation's timeout, if all
-    of ``bootstrap.servers`` refuse the client's first connection; by default that is an error immediately.
-    ``krammar.scram.max.iterations`` limits the iterations that a server may request in a SCRAM login.
-    ``krammar.oauthbearer.token.provider`` names a function that returns tokens, ``module:function``.
+    - The default of ``client.id`` is ``krammar``.
+    - ``allow.auto.create.topics`` is false for reading; a producer lets the broker create topics.
+    - ``default.api.timeout.ms`` also applies to operations of producers and administrators.
+
+    Three settings are krammar's own:
+
+    - ``krammar.retry.bootstrap=true`` retries, until the operation's timeout, if all of ``bootstrap.servers`` refuse
+      the client's first connection; by default that is an error immediately.
+    - ``krammar.scram.max.iterations`` limits the iterations that a server may request in a SCRAM login.
+    - ``krammar.oauthbearer.token.provider`` names a function that returns tokens, ``module:function``.
     """
 
     # Connections.
