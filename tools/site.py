@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from mkdocs.exceptions import PluginError
-from mkdocs.structure.files import File
 
 from krammar.cli import main
 
@@ -45,6 +43,8 @@ _SALAD = re.compile(r"<p>(?:<code>\w+</code>(?:, )?)+ [^<]*\n<code>\w+</code>")
 
 def on_files(files: Any, config: Any, **_: Any) -> Any:
     """Called by MkDocs with all files: adds the page of all commands."""
+    from mkdocs.structure.files import File  # the tests of this file run without MkDocs
+
     files.append(File.generated(config, "commands.md", content=commands_page()))
     return files
 
@@ -56,6 +56,8 @@ def on_post_build(config: Any, **_: Any) -> None:
     add_to_search(site)
     problems = list(problems_of(ROOT / "docs", site))
     if problems:
+        from mkdocs.exceptions import PluginError
+
         raise PluginError("\n".join(["the site has problems:", *problems]))
 
 

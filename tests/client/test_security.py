@@ -336,7 +336,7 @@ def test_the_wrong_protocol_ends_in_time(site: Site) -> None:
         ({"ssl.ca.pem": "nonsense"}, "ssl.ca.pem"),
         ({"ssl.certificate.pem": "nonsense"}, "ssl.certificate.location"),
         ({"ssl.certificate.location": "/nowhere.pem"}, "ssl.certificate.location"),
-        ({"ssl.key.location": "/nowhere.pem"}, "ssl.certificate.location"),
+        ({"ssl.key.location": "/nowhere.pem"}, "ssl.key.location"),
     ],
 )
 def test_files_that_cannot_be_used(settings: dict[str, str], name: str) -> None:

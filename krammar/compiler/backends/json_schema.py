@@ -1,4 +1,4 @@
-"""The JSON Schema backend. Its schemas describe the dictionaries that ``to_dict()`` returns.
+"""The JSON Schema backend. Its schemas describe what ``to_dict()`` returns.
 
 docs/backends.md shows this file as an example.
 """
