@@ -14,6 +14,7 @@ from html import escape
 from html.parser import HTMLParser
 from inspect import cleandoc
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import click
@@ -28,6 +29,8 @@ _SECTION = re.compile(
     r'<section id="([^"]+)" class="struct">\n<h2>.*?</h2>(.*?)</section>', re.DOTALL
 )
 _TAG = re.compile(r"<[^>]*>")
+# The language and the lines of a fenced block.
+_FENCE = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 # Packages and modules whose `__all__` is public.
 _PUBLIC = ("broker", "client", "faults", "journal", "proxy", "spark", "testing", "wire/batches")
 # Characters of a line of code that fit between the navigation and the table of contents; docs/stylesheets/widths.css.
@@ -175,9 +178,7 @@ def _problems_of_page(page: Path) -> Iterator[str]:
             re.sub(r"^```.*?^```$|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
         ):
             yield f"docs/{name}.md has a date, {date}"
-    for language, sample in re.findall(
-        r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE
-    ):
+    for language, sample in _FENCE.findall(text):
         for line in sample.splitlines():
             if language in _SAMPLES and len(line) > _WIDTH:
                 yield f"docs/{name}.md: a line of a sample has more than {_WIDTH} characters: {line.strip()}"
@@ -211,11 +212,11 @@ def _exported() -> Iterator[str]:
 def _imported(pages: Iterable[Path]) -> Iterator[str]:
     """Yield the names of krammar that samples import."""
     for page in pages:
-        for sample in re.findall(
-            r"^```python[^\n]*\n(.*?)^```$", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
-        ):
+        for language, sample in _FENCE.findall(page.read_text("utf-8")):
+            if language != "python":
+                continue
             try:
-                tree = ast.parse(sample)
+                tree = ast.parse(dedent(sample))
             except SyntaxError:
                 continue  # an excerpt
             for node in ast.walk(tree):

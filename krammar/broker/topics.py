@@ -133,7 +133,7 @@ class Topics:
         for partition in partitions:
             log = self._logs.open(topic.name, topic.topic_id, partition, config)
             known = topic.partitions[partition]
-            if known.leader >= 0 and not log.offline:
+            if known.leader >= 0:
                 log.lead(known.leader_epoch)
             yield None
             if topic.topic_id not in self._cluster.topics_by_id:

@@ -83,11 +83,11 @@ class _Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in _VERBS and not name.startswith("-") and not context.resilient_parsing:
-            from difflib import get_close_matches
+            from krammar.util.diagnostics import most_similar
 
             # As click's message for options.
-            near = get_close_matches(name, _VERBS, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            near = most_similar(name, _VERBS)
+            hint = f" Did you mean {near!r}?" if near else ""
             context.fail(f"No such command {name!r}.{hint}")
         return super().resolve_command(context, args)
 

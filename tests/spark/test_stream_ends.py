@@ -220,7 +220,7 @@ def test_another_selection_by_mistake(broker: Broker, topic: str) -> None:
 def test_read_committed_later(
     broker: Broker, topic: str, outcome: str, same_run: bool, loss: str
 ) -> None:
-    """What was read without isolation is behind the last stable offset. The query waits until that has passed it."""
+    """What was read without isolation is after the last stable offset. The query waits until that has passed it."""
     options = {**COMMON, "subscribe": topic, "failOnDataLoss": LOSSES[loss]}
     committed = {**options, "kafka__isolation__level": "read_committed"}
     common = {"bootstrap.servers": broker.bootstrap_servers}

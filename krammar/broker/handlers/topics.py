@@ -3,8 +3,8 @@
 CreateTopics, v2 to v7 (KIP-4): v4 allows the broker's defaults for partitions and replicas
 (KIP-464), v5 describes the created topic (KIP-525), and v7 returns its id (KIP-516).
 
-DeleteTopics, v1 to v6 (KIP-4): v3 knows TOPIC_DELETION_DISABLED; before, INVALID_REQUEST stands for
-it. v5 has error messages (KIP-599), and v6 identifies topics by name or id (KIP-516).
+DeleteTopics, v1 to v6 (KIP-4): v3 knows TOPIC_DELETION_DISABLED; before, the code is
+INVALID_REQUEST. v5 has error messages (KIP-599), and v6 identifies topics by name or id (KIP-516).
 
 CreatePartitions, v0 to v3 (KIP-195), and DeleteRecords, v0 to v2 (KIP-107): the same in all
 versions.

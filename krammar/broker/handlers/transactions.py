@@ -1,7 +1,7 @@
 """InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, and descriptions of transactions.
 
 InitProducerId, v0 to v5 (KIP-98): v3 sends the producer id to continue with (KIP-360). v4 knows
-PRODUCER_FENCED; before, INVALID_PRODUCER_EPOCH stands for it.
+PRODUCER_FENCED; before, the code is INVALID_PRODUCER_EPOCH.
 
 AddPartitionsToTxn, v0 to v5 (KIP-98): v2 knows PRODUCER_FENCED. From v4 on, the request has several
 transactions, and brokers send it for producers that no longer do (KIP-890).

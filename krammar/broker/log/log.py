@@ -188,8 +188,12 @@ class PartitionLog:
         self.state.check_online()
 
     def lead(self, leader_epoch: int) -> None:
-        """Begin a leader epoch at the end of the log, even if nothing is written in it (KIP-320)."""
-        self.state.epochs.begin(leader_epoch, self.state.end_offset)
+        """Begin a leader epoch at the end of the log, even if nothing is written in it (KIP-320).
+
+        An offline log stays as it is.
+        """
+        if not self.state.offline:
+            self.state.epochs.begin(leader_epoch, self.state.end_offset)
 
     def epoch_at(self, offset: int) -> int:
         """Return the leader epoch of an offset; -1 if it is unknown, as for message sets of format v0 and v1."""

@@ -114,7 +114,7 @@ class StreamSnapshots:
         """Return which of these offsets the logs still have, although their ends are reported to be lower.
 
         The last stable offset is lower if a query continues with read_committed while a transaction is open, and a new
-        leader's high watermark if its followers lag behind. In both cases the leader has all records.
+        leader's high watermark if its followers lag. In both cases the leader has all records.
         """
         if not known:
             return {}
