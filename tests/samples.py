@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 from tests.support.waiting import PATIENCE
 
@@ -19,8 +20,9 @@ def blocks(page: str, language: str = "python", section: str = "") -> list[str]:
     text = (ROOT / page).read_text("utf-8")
     if section:
         text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    fences = re.findall(r"^```(.*?)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    found = [body for info, body in fences if info == language]
+    # Blocks in tabs and lists are indented.
+    fences = re.findall(r"^( *)```(.*?)\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE)
+    found = [dedent(body) for _, info, body in fences if info == language]
     assert found, f"{page} has no {language} blocks in {section or 'it'}"
     return found
 

@@ -287,10 +287,10 @@ def main() -> None:
         code = own(count // 4)
         traffic = clients(Path(folder), 1 if options.quick else _CLIENT_ROUNDS, options.quick)
     written = ["## Proxy", "", *machine()]
-    written += aims([*targets(times, traffic)])
     written += subsection("Processor time per frame, in µs", _FRAMES, frames_table(times))
     written += subsection("The proxy's own code, in µs", _OWN, code)
     written += subsection("Clients", _CLIENTS, clients_table(traffic))
+    written += aims([*targets(times, traffic)])
     print("\n".join(written))
     if not options.quick:
         put_file(_PAGE, section("proxy", "python -m tests.bench.proxy", written))

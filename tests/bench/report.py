@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from tests.bench.every_message import Ratio
-from tests.bench.page import Target, machine, markdown_table, target_table
+from tests.bench.page import Target, machine, markdown_table, section, target_table
 from tests.bench.startup import BEFORE, Run
 from tests.bench.timing import OURS, Timing
 
@@ -127,6 +127,10 @@ class Report:
     def _sections(self) -> Iterator[str | Iterable[str]]:
         yield "# Benchmarks"
         yield ""
+        # Drawn last, when all tables are written.
+        yield section("charts", "python -m tests.bench.charts", ())
+        yield "## How messages and records are measured"
+        yield ""
         yield "`make bench` (`python -m tests.bench`) measures these figures and writes this page. The first sections come from one"
         yield "run of one process, on the same bytes. Before the run, the benchmark checks that every library reads the same content"
         yield "from these bytes and writes the same bytes. The contenders take turns, and every figure is a median. Messages and"
@@ -139,7 +143,6 @@ class Report:
         if self.quick:
             yield ""
             yield "**A quick run: few rounds, figures for orientation only.**"
-        yield from _section("Targets", self._target_rows())
         yield from _section("Decoding messages", self._message_rows(self.decode))
         yield from _section("Encoding messages", self._message_rows(self.encode))
         yield from _section("Whole frames", self._frame_rows())
@@ -150,6 +153,7 @@ class Report:
         yield from _section("Record batches of 10,000 records", self._record_rows())
         yield from _section("Memory of the decoded large MetadataResponse", self._memory_rows())
         yield from _section("Generating and importing", self._startup_rows())
+        yield from _section("Aims of messages and records", self._target_rows())
 
     def _slow(self, verb: str) -> tuple[float, str]:
         """The ratio that nine in ten messages reach, and the slowest message."""
@@ -178,7 +182,7 @@ class Report:
 
     def _target_rows(self) -> list[str]:
         targets = self.targets()
-        return target_table("Target", targets) if targets else []
+        return target_table("Aim", targets) if targets else []
 
     def _message_rows(self, timings: dict[str, Timing]) -> list[str]:
         if not timings:

@@ -111,7 +111,6 @@ class Report:
         if self.quick:
             yield ""
             yield "**A quick run: few rounds, figures for orientation only.**"
-        yield from aims(self.targets())
         yield from self._speed_table("Produce", "acks=all, batches of up to 1 MB", self.produce)
         yield from self._speed_table("Consume", "one consumer, all partitions", self.consume)
         yield from self._latency_table(
@@ -133,6 +132,7 @@ class Report:
         )
         yield from self._process_table()
         yield from failures(self.errors)
+        yield from aims(self.targets())
 
     def _speed_table(
         self,

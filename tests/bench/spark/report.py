@@ -138,12 +138,12 @@ class Report:
         if self.quick:
             yield ""
             yield "**A quick run: few rounds, a tenth of the records, figures for orientation only.**"
-        yield from aims(self.targets())
         for part, (title, note) in _TITLES.items():
             if part in self.costs:
                 table = self._percent_table if part == "last_percent" else self._table
                 yield from table(title, note, self.costs[part])
         yield from failures(self.errors)
+        yield from aims(self.targets())
 
     def _connector(self) -> str:
         found = re.search(r"spark-sql-kafka-0-10_2\.13-([^/:]+)\.jar", self.jars)
