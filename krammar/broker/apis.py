@@ -153,10 +153,10 @@ APIS: dict[int, Api] = {
     ApiKey.UNREGISTER_BROKER: Api(
         lambda of: of(handlers.node.NodeHandlers).unregister_broker, 0, 0
     ),
-    # Answered like Kafka without an authorizer, and with delegation tokens disabled.
-    ApiKey.DESCRIBE_ACLS: Api(answer_with_error, 1, 3),
-    ApiKey.CREATE_ACLS: Api(answer_with_error, 1, 3),
-    ApiKey.DELETE_ACLS: Api(answer_with_error, 1, 3),
+    ApiKey.DESCRIBE_ACLS: Api(lambda of: of(handlers.acls.AclHandlers).describe_acls, 1, 3),
+    ApiKey.CREATE_ACLS: Api(lambda of: of(handlers.acls.AclHandlers).create_acls, 1, 3),
+    ApiKey.DELETE_ACLS: Api(lambda of: of(handlers.acls.AclHandlers).delete_acls, 1, 3),
+    # Answered like Kafka with delegation tokens disabled.
     ApiKey.CREATE_DELEGATION_TOKEN: Api(answer_with_error, 1, 3),
     ApiKey.RENEW_DELEGATION_TOKEN: Api(answer_with_error, 1, 2),
     ApiKey.EXPIRE_DELEGATION_TOKEN: Api(answer_with_error, 1, 2),

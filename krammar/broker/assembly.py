@@ -18,7 +18,7 @@ from krammar.broker.log.environment import Environment
 from krammar.broker.log.manager import LogManager
 from krammar.broker.node import Node
 from krammar.broker.nodes import Logs, Nodes, OwnLogs
-from krammar.broker.protection import check_folder, check_settings
+from krammar.broker.protection import check_folder, check_settings, has_authorizer
 from krammar.broker.security.users import Credentials
 from krammar.broker.server import Server
 from krammar.broker.timers import Timers
@@ -57,6 +57,12 @@ class Assembly:
         configs = [node.config for node in nodes.values()]
         self.topics = Topics(configs, self.cluster, self.logs, served)
         self.elections = Elections(config, self.cluster, self.logs, served)
+        self.authorizer = None
+        if has_authorizer(config):
+            # Imported here because most brokers of tests have none.
+            from krammar.broker.authorization import BrokerAuthorizer
+
+            self.authorizer = BrokerAuthorizer(config, self.cluster)
         self.transactions = TransactionCoordinator(
             config, self.timers, self.cluster, self.logs, self.topics, self._marked
         )
@@ -107,6 +113,8 @@ class Assembly:
             connections=node.connections,
             elections=self.elections,
         )
+        if self.authorizer is not None:
+            node.handlers.guard_by(self.authorizer.guard)
         credentials = Credentials(config, cluster, timers)
         node.server = Server(config, timers, credentials, node.handlers, node.connections)
         self._opened.callback(node.groups.close)

@@ -23,12 +23,15 @@ class Handlers(dict[int, Handler]):
         self._parts = {"ranges": RANGES, **parts}
         self._objects: dict[type, Any] = {}
         self._observe: Callable[[Handler], Handler] | None = None
+        self._guard: Callable[[Handler], Handler] | None = None
 
     def __missing__(self, api_key: int) -> Handler:
         api = APIS.get(api_key)
         handler = (answer_with_error if api is None else api.find)(self.of)
         if self._observe is not None:
             handler = self._observe(handler)
+        if self._guard is not None:
+            handler = self._guard(handler)
         self[api_key] = handler
         return handler
 
@@ -43,6 +46,11 @@ class Handlers(dict[int, Handler]):
     def observe_by(self, observe: Callable[[Handler], Handler]) -> None:
         """Replace all handlers by those that ``observe`` returns for them."""
         self._observe = observe
+        self.clear()
+
+    def guard_by(self, guard: Callable[[Handler], Handler]) -> None:
+        """Let all requests pass through what ``guard`` returns for their handlers."""
+        self._guard = guard
         self.clear()
 
     def see(self, cluster: ClusterMetadata) -> None:

@@ -15,7 +15,7 @@ from krammar.broker.metadata_records import KRAFT_VERSION, METADATA_VERSION, OLD
 from krammar.wire.message import Codec
 
 if TYPE_CHECKING:
-    from kafka_wire import UserScramCredentialRecord
+    from kafka_wire import AccessControlEntryRecord, UserScramCredentialRecord
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -86,6 +86,7 @@ class Image:
         configs: dynamic settings by (resource type, resource name), then by key
         brokers: registrations by broker id, including later changes
         scram: credentials by (mechanism, user)
+        acls: by the id of their records; ``acl_changes`` counts how often they have changed
         transaction: the records of the metadata transaction in progress (KIP-868), or None
     """
 
@@ -102,6 +103,8 @@ class Image:
         self.scram: dict[tuple[int, str], UserScramCredentialRecord] = self._by_key[
             "UserScramCredentialRecord"
         ]
+        self.acls: dict[UUID, AccessControlEntryRecord] = self._by_key["AccessControlEntryRecord"]
+        self.acl_changes = 0
         self.transaction: list[Codec] | None = None
 
     @property
@@ -129,10 +132,12 @@ class Image:
             self.transaction.append(record)
         elif kept not in _KEYS:
             _CHANGES[name](self, record)
-        elif kept != name or getattr(record, "remove", False):
-            self._by_key[kept].pop(_KEYS[kept](record), None)
         else:
-            self._by_key[kept][_KEYS[kept](record)] = record
+            if kept != name or getattr(record, "remove", False):
+                self._by_key[kept].pop(_KEYS[kept](record), None)
+            else:
+                self._by_key[kept][_KEYS[kept](record)] = record
+            self.acl_changes += kept == "AccessControlEntryRecord"
 
     def records(self) -> Iterator[Codec]:
         """Yield the records of a snapshot, which result in this state."""
@@ -184,10 +189,6 @@ class Image:
         topic = self.topics_by_id.get(record.topic_id)
         if topic is not None:
             topic.partitions[record.partition_id] = self._served(record)
-
-    def count(self, name: str) -> int:
-        """Return the number of records with this name that are in force and that this broker does not act on."""
-        return len(self._by_key[name])
 
     def _served(self, record: PartitionRecord) -> Partition:
         own = self.node_ids
@@ -275,10 +276,10 @@ _KEYS: dict[str, Callable[[Any], object]] = {
     "RegisterBrokerRecord": attrgetter("broker_id"),
     "UserScramCredentialRecord": attrgetter("mechanism", "name"),
     "ProducerIdsRecord": _only,
+    "AccessControlEntryRecord": attrgetter("id"),
     # The broker does not use the next ones.
     "DelegationTokenRecord": attrgetter("token_id"),
     "ClientQuotaRecord": _quota,
-    "AccessControlEntryRecord": attrgetter("id"),
     "ZkMigrationStateRecord": _only,
     "RegisterControllerRecord": attrgetter("controller_id"),
 }

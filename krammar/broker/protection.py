@@ -12,16 +12,25 @@ from krammar.broker.config.definitions import ConfigError
 from krammar.broker.errors import BrokerError
 
 AUTHORIZER = "authorizer.class.name"
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 WITHOUT = "krammar.start.without"
 
 # What is missing, and what follows, by setting. ``WITHOUT`` in broker.csv accepts the same names.
 MISSING = {
-    AUTHORIZER: "this broker has no ACLs, so every client may read and write everything",
+    AUTHORIZER: f"this broker has no authorizer but {STANDARD_AUTHORIZER}, so every client may read and write everything",
     "client.quota.callback.class": "this broker has no quotas, so no client is slowed down",
     "alter.config.policy.class.name": "this broker has no policies, so every change of settings is allowed",
     "create.topic.policy.class.name": "this broker has no policies, so every topic is allowed",
     "remote.log.storage.system.enable": "this broker has no remote storage, so records only exist on its disk",
 }
+
+
+def has_authorizer(config: BrokerConfig) -> bool:
+    """Return whether clients may only do what ACLs allow."""
+    return (
+        config.authorizer_class_name.strip() == STANDARD_AUTHORIZER
+        and AUTHORIZER not in config.start_without
+    )
 
 
 def check_settings(config: BrokerConfig) -> None:
@@ -31,17 +40,19 @@ def check_settings(config: BrokerConfig) -> None:
         value = config.get(name)
         if value is None or value.strip().lower() in ("", "false") or name in given_up:
             continue
+        if name == AUTHORIZER and value.strip() == STANDARD_AUTHORIZER:
+            continue
         reason = f"{missing}. Remove the setting, or start without it: {WITHOUT}={name}"
         raise ConfigError(name, value, reason, config.origins.get(name, ""))
 
 
 def check_folder(config: BrokerConfig, cluster: ClusterMetadata) -> None:
-    """Raise BrokerError if the metadata contain ACLs."""
-    acls = cluster.count("AccessControlEntryRecord")
-    if not acls or AUTHORIZER in config.start_without:
+    """Raise BrokerError if the metadata contain ACLs, and no authorizer acts on them."""
+    acls = len(cluster.acls)
+    if not acls or has_authorizer(config) or AUTHORIZER in config.start_without:
         return
     raise BrokerError(
-        f"{config.metadata_log_dir}: the cluster has {acls} ACL{'' if acls == 1 else 's'}, but"
-        f" {MISSING[AUTHORIZER]}. To start without them, which keeps them in the folder, set"
-        f" {WITHOUT}={AUTHORIZER}"
+        f"{config.metadata_log_dir}: the cluster has {acls} ACL{'' if acls == 1 else 's'}, but no authorizer, so"
+        f" every client may read and write everything. Set {AUTHORIZER}={STANDARD_AUTHORIZER}, or start without"
+        f" them, which keeps them in the folder: {WITHOUT}={AUTHORIZER}"
     )

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafka_wire import AclOperation
+from krammar.authorization.operations import bits
+from krammar.authorization.table import CLUSTER, GROUP, TOPIC
 
 if TYPE_CHECKING:
     from asyncio import BaseTransport
@@ -53,17 +54,7 @@ class Session:
         return cls(listener, peer[0], f"{here[0]}:{here[1]}-{peer[0]}:{peer[1]}-{number - 1}")
 
 
-# Authorized operations (KIP-430). This broker has no ACLs, so every client may do everything.
-NOT_ASKED = -(1 << 31)
-
-
-def _bits(*names: str) -> int:
-    return sum(1 << AclOperation[name] for name in names)
-
-
-GROUP_OPERATIONS = _bits("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
-TOPIC_OPERATIONS = GROUP_OPERATIONS | _bits("WRITE", "CREATE", "ALTER")
-CLUSTER_OPERATIONS = _bits(
-    *("CREATE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"),
-    *("CLUSTER_ACTION", "IDEMPOTENT_WRITE"),
-)
+# All operations (KIP-430). An authorizer leaves those that a client may do.
+GROUP_OPERATIONS = bits(GROUP)
+TOPIC_OPERATIONS = bits(TOPIC)
+CLUSTER_OPERATIONS = bits(CLUSTER)

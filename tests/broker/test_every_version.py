@@ -25,16 +25,16 @@ TRANSACTION = "id"
 LEFT_OUT = {"SaslHandshake", "SaslAuthenticate"}
 
 
-def filled(cls: Any, layout: Layout, topic: str, topic_id: UUID) -> Any:
+def filled(cls: Any, layout: Layout, topic: str, topic_id: UUID, group: str = GROUP) -> Any:
     """A request with one element in each array, about what exists."""
-    entities = {"topicName": topic, "groupId": GROUP, "transactionalId": TRANSACTION}
+    entities = {"topicName": topic, "groupId": group, "transactionalId": TRANSACTION}
 
     def value(item: Any, type_: Any, default: Any) -> Any:
         if isinstance(type_, Array):
             return [value(item, type_.element, None)]
         if isinstance(type_, Nested):
             inner = named(cls, kinds_of(cls)[item.name])
-            return filled(inner, type_.layout, topic, topic_id)
+            return filled(inner, type_.layout, topic, topic_id, group)
         if item.entity in entities and isinstance(type_, Text):
             return entities[item.entity]
         if isinstance(type_, Scalar) and type_.code == "16s":

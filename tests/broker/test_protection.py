@@ -12,10 +12,10 @@ from kafka_wire import AccessControlEntryRecord
 from krammar.broker import Broker, BrokerConfig, BrokerError
 from krammar.broker.config import ConfigError
 from krammar.broker.config.definitions import BROKER_CONFIGS
-from krammar.broker.protection import MISSING, WITHOUT
+from krammar.broker.protection import MISSING, STANDARD_AUTHORIZER, WITHOUT
 from krammar.cli import main
 
-AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+AUTHORIZER = "kafka.security.authorizer.AclAuthorizer"
 
 
 @pytest.mark.parametrize("name", MISSING)
@@ -42,7 +42,7 @@ def test_only_known_protection_can_be_given_up() -> None:
         BrokerConfig.defaults(**{WITHOUT: "everything"})
     for name in MISSING:
         assert BrokerConfig.defaults(**{WITHOUT: name}).start_without == [name]
-        assert not BROKER_CONFIGS[name].effect
+        assert BROKER_CONFIGS[name].effect is (name == "authorizer.class.name")
 
 
 def test_the_command_names_the_line(tmp_path: Path) -> None:
@@ -59,10 +59,13 @@ def test_a_folder_with_acls(tmp_path: Path) -> None:
     with Broker.start(data_dir=tmp_path) as broker:
         entry = AccessControlEntryRecord(id=UUID(int=5), principal="User:a")
         broker.call(broker.cluster.append, [entry])
-    with pytest.raises(BrokerError, match=r"the cluster has 1 ACL, but this broker has no ACLs"):
+    with pytest.raises(BrokerError, match=r"the cluster has 1 ACL, but no authorizer"):
         Broker.start(data_dir=tmp_path)
+    properties = {"authorizer.class.name": STANDARD_AUTHORIZER}
+    with Broker.start(data_dir=tmp_path, properties=properties) as broker:
+        assert len(broker.cluster.acls) == 1
     for _ in range(2):  # the ACLs stay
         with Broker.start(
             data_dir=tmp_path, properties={WITHOUT: "authorizer.class.name"}
         ) as broker:
-            assert broker.cluster.count("AccessControlEntryRecord") == 1
+            assert len(broker.cluster.acls) == 1

@@ -93,6 +93,10 @@ class BrokerSettings:
     oauthbearer_required_scope: list[str]
     start_without: list[str]
 
+    allow_everyone_if_no_acl_found: bool
+    authorizer_class_name: str
+    super_users: str
+
 
 LISTENER_KEY = re.compile(r"listener\.name\.[^.]+\.(.+)")
 # Attributes that combine several settings.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from krammar.broker.handlers import acls as acls
     from krammar.broker.handlers import api_versions as api_versions
     from krammar.broker.handlers import configs as configs
     from krammar.broker.handlers import elections as elections

@@ -44,6 +44,7 @@ from uuid import uuid4
 
 import kafka_wire as kw
 
+from krammar.authorization.operations import NOT_ASKED
 from krammar.broker.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.groups.classic_group import ClassicGroup
@@ -52,7 +53,7 @@ from krammar.broker.groups.group import Group, GroupState
 from krammar.broker.groups.host import GroupClient
 from krammar.broker.groups.member import AWAY, Member, Place, by_topic
 from krammar.broker.metadata_records import GROUP_VERSION
-from krammar.broker.session import GROUP_OPERATIONS, NOT_ASKED
+from krammar.broker.session import GROUP_OPERATIONS
 from krammar.broker.slices import Steps, one_by_one
 
 if TYPE_CHECKING:

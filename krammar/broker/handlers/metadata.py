@@ -27,12 +27,13 @@ from kafka_wire import (
     MetadataResponse,
 )
 
+from krammar.authorization.operations import NOT_ASKED
 from krammar.broker.cluster import INTERNAL_TOPICS, ClusterMetadata, Partition, Topic
 from krammar.broker.config import BrokerConfig
 from krammar.broker.elections import NO_LEADER
 from krammar.broker.errors import errors_in
 from krammar.broker.nodes import Nodes
-from krammar.broker.session import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS, Session
+from krammar.broker.session import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, Session
 from krammar.broker.slices import Steps
 from krammar.broker.topic_checks import check_topic_name
 from krammar.broker.topics import Topics

@@ -29,6 +29,7 @@ from pathlib import Path
 
 import kafka_wire as kw
 
+from krammar.authorization.operations import NOT_ASKED
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, errors_in
@@ -39,7 +40,7 @@ from krammar.broker.metadata_records import (
     feature_problem,
 )
 from krammar.broker.nodes import Logs, Nodes
-from krammar.broker.session import CLUSTER_OPERATIONS, NOT_ASKED, Session
+from krammar.broker.session import CLUSTER_OPERATIONS, Session
 from krammar.broker.slices import Steps, one_by_one
 from krammar.broker.timers import Timers
 

@@ -22,8 +22,6 @@ MOST_ENTRIES = 1000
 # By API: the list in the request, and the list in the response with an error for each entry.
 _ENTRIES = {
     "AlterClientQuotas": ("entries", "entries"),
-    "CreateAcls": ("creations", "results"),
-    "DeleteAcls": ("filters", "filter_results"),
     "DescribeShareGroupOffsets": ("groups", "groups"),
     "ShareGroupDescribe": ("group_ids", "groups"),
     "StreamsGroupDescribe": ("group_ids", "groups"),
@@ -52,9 +50,6 @@ class UnservedHandlers:
 
 
 def _error(session: Session, name: str) -> ApiError:
-    if name.endswith("Acls"):
-        where = " on the broker" if name == "DescribeAcls" else "."
-        return ApiError(ErrorCode.SECURITY_DISABLED, f"No Authorizer is configured{where}")
     if name.endswith("DelegationToken"):
         if session.sasl is None and session.principal == ANONYMOUS:
             return ApiError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, "")

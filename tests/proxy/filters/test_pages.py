@@ -38,7 +38,17 @@ def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for text in blocks(page, "toml"):
             (tmp_path / "proxy.toml").write_text(text)
             names += [type(each).__name__ for each in read_settings(Path("proxy.toml")).filters]
-    assert names == ["Deny", "Deny", "Limit", "Mask", "Validate", "Validate", "Encrypt", "Encrypt"]
+    assert names == [
+        "Deny",
+        "Deny",
+        "Authorize",
+        "Limit",
+        "Mask",
+        "Validate",
+        "Validate",
+        "Encrypt",
+        "Encrypt",
+    ]
 
 
 @pytest.mark.parametrize(
