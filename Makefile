@@ -103,6 +103,7 @@ bench: setup ## Measure against other libraries and brokers; writes docs/benchma
 	$(BIN)/python -m tests.bench.journal
 	$(BIN)/python -m tests.bench.tap
 	$(BIN)/python -m tests.bench.proxy
+	$(BIN)/python -m tests.bench.charts
 
 interop: setup ## Test broker and Spark with Apache Kafka, its tools, Spark's connector, kafkajs and applications (Maven, Node, Go)
 	$(BIN)/python -m pytest --timeout 3600 tests/interop
