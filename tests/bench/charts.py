@@ -82,8 +82,8 @@ CHARTS = (
         "Messages",
         "A response to Metadata of 110 kB: 200 topics with 12 partitions each. Shorter is better.",
         (
-            Panel("decode, µs", ("Decoding messages",), _CODECS, _LARGE),
-            Panel("encode, µs", ("Encoding messages",), _CODECS, _LARGE),
+            Panel("Decode, µs", ("Decoding messages",), _CODECS, _LARGE),
+            Panel("Encode, µs", ("Encoding messages",), _CODECS, _LARGE),
         ),
     ),
     Chart(
@@ -93,9 +93,9 @@ CHARTS = (
         tuple(
             Panel(f"{what}, µs", ("Record batches of 10,000 records",), _BATCHES, (row,))
             for what, row in (
-                ("decode", "decode 10,000 records"),
-                ("encode", "encode 10,000 records"),
-                ("to Arrow columns", "10,000 records to Arrow columns"),
+                ("Decode", "decode 10,000 records"),
+                ("Encode", "encode 10,000 records"),
+                ("To Arrow columns", "10,000 records to Arrow columns"),
             )
         ),
     ),
@@ -107,13 +107,13 @@ CHARTS = (
             *(
                 Panel(f"{what}", ("Brokers", "Start and memory"), _same(*_BROKERS), column=column)
                 for what, column in (
-                    ("from start to the first answer, ms", "ready ms"),
-                    ("memory after a million records, MB", "after a million records MB"),
+                    ("From start to the first answer, ms", "ready ms"),
+                    ("Memory after a million records, MB", "after a million records MB"),
                 )
             ),
             *(
                 Panel(
-                    f"{what.lower()} records of 1 kB, MB/s",
+                    f"{what} records of 1 kB, MB/s",
                     ("Brokers", what),
                     _same(*_BROKERS, unit="MB/s"),
                     ("1 kB, no compression, 1",),
@@ -127,10 +127,10 @@ CHARTS = (
         "Spark",
         "Records of 1 kB, without compression. Longer is better.",
         (
-            Panel("read and count, MB/s", ("Spark", "Read and count"), _SOURCES, _KILOBYTE),
-            Panel("into Parquet, MB/s", ("Spark", "Read into Parquet"), _SOURCES, _KILOBYTE),
+            Panel("Read and count, MB/s", ("Spark", "Read and count"), _SOURCES, _KILOBYTE),
+            Panel("Read into Parquet, MB/s", ("Spark", "Read into Parquet"), _SOURCES, _KILOBYTE),
             Panel(
-                "a stream over 2,000,000 records, MB/s",
+                "A stream over 2,000,000 records, MB/s",
                 ("Spark", "A stream over a long topic"),
                 _SOURCES,
                 _KILOBYTE,
@@ -143,19 +143,19 @@ CHARTS = (
         "Shorter is better.",
         (
             Panel(
-                "processor time of a frame of Fetch with 1 kB, 16 in flight, µs",
+                "Processor time of a frame of Fetch with 1 kB, 16 in flight, µs",
                 ("Proxy", "Processor time per frame, in µs"),
                 _PROXIES,
                 ("Fetch 1 kB v12", "16"),
             ),
             Panel(
-                "median latency of a client's request, µs",
+                "Median latency of a client's request, µs",
                 ("Proxy", "Clients"),
                 (("no proxy", "direct"), *_PROXIES),
                 ("latency p50 / p99, 100 B, µs",),
             ),
             Panel(
-                "memory after load, MiB",
+                "Memory after load, MiB",
                 ("Proxy", "Clients"),
                 _PROXIES,
                 ("memory idle / after, MiB",),
