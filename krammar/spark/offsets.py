@@ -116,6 +116,8 @@ def parse_offsets(text: str) -> Bound:
         return Earliest()
     if word == "latest":
         return Latest()
+    if not word.startswith(("{", "[")):
+        raise ValueError('needs earliest, latest or JSON such as {"orders": {"0": 23, "1": -2}}')
     offsets = _parse_by_partition(text)
     for (topic, partition), offset in offsets.items():
         if offset < EARLIEST:
