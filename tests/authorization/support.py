@@ -62,7 +62,7 @@ USERS: dict[str, list[Right]] = {
 }
 
 # A filter that selects all ACLs.
-ALL_ACLS = {
+ALL_ACLS: dict[str, Any] = {
     "resource_type_filter": 1,
     "resource_name_filter": None,
     "pattern_type_filter": 1,

@@ -30,7 +30,7 @@ from tests.authorization.support import (
     settings,
 )
 from tests.broker.support import RawClient
-from tests.interop.apache import ApacheKafka
+from tests.interop.apache import ApacheKafka, tool
 from tests.interop.processes import Krammar, Server
 from tests.support.waiting import PATIENCE
 
@@ -42,7 +42,9 @@ APIS = sorted({*TABLE, *CONFIGS, "DescribeCluster"} - _LEFT_OUT)
 
 
 def _started(server: Server) -> Server:
-    server.start()
+    """Start a broker if it does not run, and give it the ACLs, a topic and a group."""
+    if server.process is None:
+        server.start()
     with log_in(server.port, "admin") as admin:
         assert not any(
             each.error_code for each in admin.call(kw.CreateAclsRequest(creations=acls())).results
@@ -85,32 +87,34 @@ def _topic(admin: RawClient) -> UUID:
     return topic_id
 
 
+def _servers(folder: Path) -> tuple[Krammar, ApacheKafka]:
+    """Our broker and Apache Kafka, which are not started yet."""
+    ours = Krammar(folder / "ours" / "data", properties={})
+    theirs = ApacheKafka(folder / "theirs" / "data", properties={})
+    for server in (ours, theirs):
+        server.folder.parent.mkdir(parents=True)
+        server.properties.update(settings("sasl_plaintext"))
+        server.properties["listeners"] = f"SASL_PLAINTEXT://127.0.0.1:{server.port}"
+    login = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
+    properties = theirs.properties
+    properties["listeners"] += f",CONTROLLER://127.0.0.1:{theirs.controller_port}"
+    properties["inter.broker.listener.name"] = "SASL_PLAINTEXT"
+    properties["sasl.mechanism.inter.broker.protocol"] = "PLAIN"
+    properties["listener.security.protocol.map"] = (
+        "SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT"
+    )
+    properties[login] = properties[login].replace(
+        "required ", 'required username="admin" password="admin" '
+    )
+    return ours, theirs
+
+
 @pytest.fixture(scope="module")
 def brokers(
     kafka_jars: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Server, Server]]:
     """Our broker and Apache Kafka, with the same users and ACLs."""
-    folder = tmp_path_factory.mktemp("authorization")
-    ours = Krammar(folder / "ours" / "data", properties={})
-    theirs = ApacheKafka(folder / "theirs" / "data", properties={})
-    for server in (ours, theirs):
-        server.folder.parent.mkdir()
-        listeners = f"SASL_PLAINTEXT://127.0.0.1:{server.port}"
-        more = {}
-        if server is theirs:
-            listeners += f",CONTROLLER://127.0.0.1:{theirs.controller_port}"
-            more = {
-                "inter.broker.listener.name": "SASL_PLAINTEXT",
-                "sasl.mechanism.inter.broker.protocol": "PLAIN",
-                "listener.security.protocol.map": "SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-            }
-        properties = {**settings("sasl_plaintext"), "listeners": listeners, **more}
-        if server is theirs:
-            login = "listener.name.sasl_plaintext.plain.sasl.jaas.config"
-            properties[login] = properties[login].replace(
-                "required ", 'required username="admin" password="admin" '
-            )
-        server.properties.update(properties)  # type: ignore[attr-defined]
+    ours, theirs = _servers(tmp_path_factory.mktemp("authorization"))
     try:
         yield _started(ours), _started(theirs)
     finally:
@@ -225,3 +229,60 @@ def test_both_refuse_and_describe_acls_alike(
 
     ours, theirs = (heard(server) for server in brokers)
     assert ours == theirs
+
+
+def _described(server: Server) -> list[Any]:
+    with log_in(server.port, "admin") as admin:
+        found = admin.call(kw.DescribeAclsRequest(**ALL_ACLS)).resources
+    return sorted(
+        (
+            *(each.resource_type, each.resource_name, each.pattern_type),
+            *(acl.principal, acl.host, acl.operation, acl.permission_type),
+        )
+        for each in found
+        for acl in each.acls
+    )
+
+
+def _tool(server: Server, *arguments: str) -> str:
+    config = server.folder.with_name("admin.properties")
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required"
+        ' username="admin" password="admin";\n'
+    )
+    address = f"127.0.0.1:{server.port}"
+    return tool(
+        *("org.apache.kafka.tools.AclCommand", "--bootstrap-server", address),
+        *("--command-config", str(config), *arguments),
+    ).stdout
+
+
+def test_a_folder_moves_with_its_acls_and_kafkas_tool_changes_them(
+    kafka_jars: str, tmp_path: Path
+) -> None:
+    """Kafka, then our broker, then Kafka, on one folder."""
+    ours, theirs = _servers(tmp_path)
+    ours.folder = theirs.folder
+    with theirs:
+        _started(theirs)
+        before = _described(theirs)
+        assert len(before) == sum(map(len, USERS.values()))
+    with ours:
+        assert _described(ours) == before
+        with log_in(ours.port, "nobody") as client:
+            named = kw.MetadataRequest(topics=[kw.MetadataRequest.Topic(name=TOPIC_NAME)])
+            assert errors(client.call(named)) == [(".error_code", 0), (".topics.error_code", 29)]
+        prefix = ("--resource-pattern-type", "prefixed", "--topic", "billing-")
+        _tool(ours, "--add", "--allow-principal", "User:eve", "--operation", "Read", *prefix)
+        assert "User:eve" in _tool(ours, "--list", *prefix)
+        remove = ("--allow-principal", "User:consumer", "--operation", "Read")
+        _tool(ours, "--remove", "--force", *remove, "--topic", TOPIC_NAME)
+        changed = _described(ours)
+        assert len(changed) == len(before)
+        assert changed != before
+    with theirs:
+        until = time.monotonic() + PATIENCE
+        while (found := _described(theirs)) != changed and time.monotonic() < until:
+            time.sleep(0.1)
+        assert found == changed
