@@ -12,6 +12,7 @@ The rules are those of Kafka's StandardAuthorizer:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
@@ -139,20 +140,36 @@ class Authorizer:
     def __init__(self, super_users: Iterable[str] = (), *, allow_without_acl: bool = False) -> None:
         self.super_users = frozenset(super_users)
         self.allow_without_acl = allow_without_acl
-        self.replace(())
-
-    def replace(self, acls: Iterable[Acl]) -> None:
-        """Decide by these ACLs from now on."""
-        # By type of resource: the ACLs by the names of their patterns, and the lengths of prefixes.
+        # The ACLs by type of resource and name of the pattern, and by type the lengths of prefixes, with their number.
         self._literal: dict[tuple[int, str], list[Acl]] = {}
         self._prefixed: dict[tuple[int, str], list[Acl]] = {}
-        self._lengths: dict[int, set[int]] = {}
+        self._lengths: dict[int, Counter[int]] = {}
         self._decisions: dict[tuple[Caller, int, int, str], bool] = {}
-        for acl in acls:
-            index = self._prefixed if acl.pattern_type == _PREFIXED else self._literal
-            index.setdefault((acl.resource_type, acl.resource_name), []).append(acl)
-            if acl.pattern_type == _PREFIXED:
-                self._lengths.setdefault(acl.resource_type, set()).add(len(acl.resource_name))
+
+    def __contains__(self, acl: Acl) -> bool:
+        return acl in self._index(acl).get(acl[:2], ())
+
+    def add(self, acl: Acl) -> None:
+        """Put an ACL in force."""
+        self._decisions.clear()
+        self._index(acl).setdefault(acl[:2], []).append(acl)
+        if acl.pattern_type == _PREFIXED:
+            self._lengths.setdefault(acl.resource_type, Counter())[len(acl.resource_name)] += 1
+
+    def remove(self, acl: Acl) -> None:
+        """Take an ACL out of force that is in force."""
+        self._decisions.clear()
+        index, pattern = self._index(acl), acl[:2]
+        index[pattern].remove(acl)
+        if not index[pattern]:
+            del index[pattern]
+        if acl.pattern_type == _PREFIXED:
+            lengths = self._lengths[acl.resource_type]
+            lengths[len(acl.resource_name)] -= 1
+            lengths += Counter()  # without those that no prefix has any more
+
+    def _index(self, acl: Acl) -> dict[tuple[int, str], list[Acl]]:
+        return self._prefixed if acl.pattern_type == _PREFIXED else self._literal
 
     def allows(self, client: Caller, operation: int, resource_type: int, name: str) -> bool:
         """Return whether a client may do an operation on the resource with this name."""

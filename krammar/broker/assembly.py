@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from kafka_wire import ErrorCode
 
@@ -24,6 +25,9 @@ from krammar.broker.server import Server
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.coordinator import TransactionCoordinator
+
+if TYPE_CHECKING:
+    from krammar.broker.authorization import BrokerAuthorizer
 
 log = logging.getLogger("krammar.broker")
 
@@ -57,7 +61,7 @@ class Assembly:
         configs = [node.config for node in nodes.values()]
         self.topics = Topics(configs, self.cluster, self.logs, served)
         self.elections = Elections(config, self.cluster, self.logs, served)
-        self.authorizer = None
+        self.authorizer: BrokerAuthorizer | None = None
         if has_authorizer(config):
             # Imported here because most brokers of tests have none.
             from krammar.broker.authorization import BrokerAuthorizer
@@ -112,6 +116,7 @@ class Assembly:
             transactions=self.transactions,
             connections=node.connections,
             elections=self.elections,
+            authorizer=self.authorizer,
         )
         if self.authorizer is not None:
             node.handlers.guard_by(self.authorizer.guard)

@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 from uuid import UUID
 
 import kafka_wire
-from kafka_wire import MetadataRequest
+from kafka_wire import AccessControlEntryRecord, MetadataRequest
 
 from krammar.authorization.acls import Acl, Authorizer, Caller
 from krammar.authorization.gate import Decision, Gate
-from krammar.broker.apis import Handler
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.config.definitions import ConfigError
@@ -26,6 +25,7 @@ from krammar.faults.shape import Schema
 from krammar.wire.package import package_of
 
 SUPER_USERS = "super.users"
+Handler = Callable[[Session, Any, int], Any]
 # The first version of Metadata that says whether topics may be created.
 _ASKS_TO_CREATE = 4
 
@@ -56,7 +56,16 @@ class BrokerAuthorizer:
             super_users(config), allow_without_acl=config.allow_everyone_if_no_acl_found
         )
         self._gate = Gate(self._authorizer, Schema(package_of(kafka_wire)), self)
-        self._changes = -1
+        for record in cluster.acls.values():
+            self._authorizer.add(Acl.of(record))
+        cluster.acl_changed = self._changed
+
+    def _changed(self, record: AccessControlEntryRecord, added: bool) -> None:
+        change = self._authorizer.add if added else self._authorizer.remove
+        change(Acl.of(record))
+
+    def __contains__(self, acl: Acl) -> bool:
+        return acl in self._authorizer
 
     def guard(self, handler: Handler) -> Handler:
         """Return a handler that gets only what the client may do."""
@@ -77,10 +86,6 @@ class BrokerAuthorizer:
         return guarded
 
     def _decide(self, session: Session, request: Any, version: int) -> Decision | None:
-        changes = self._cluster.acl_changes
-        if changes != self._changes:
-            self._authorizer.replace(Acl.of(each) for each in self._cluster.acls.values())
-            self._changes = changes
         return self._gate.decide(Caller(session.principal, session.host), request, version)
 
     # What the gate asks about topics.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from kafka_wire import ConfigRecord, ConfigResourceType, ErrorCode, PartitionRecord
@@ -86,7 +86,7 @@ class Image:
         configs: dynamic settings by (resource type, resource name), then by key
         brokers: registrations by broker id, including later changes
         scram: credentials by (mechanism, user)
-        acls: by the id of their records; ``acl_changes`` counts how often they have changed
+        acls: by the id of their records; ``acl_changed`` gets each record that is added (True) or removed
         transaction: the records of the metadata transaction in progress (KIP-868), or None
     """
 
@@ -104,7 +104,7 @@ class Image:
             "UserScramCredentialRecord"
         ]
         self.acls: dict[UUID, AccessControlEntryRecord] = self._by_key["AccessControlEntryRecord"]
-        self.acl_changes = 0
+        self.acl_changed: Callable[[AccessControlEntryRecord, bool], None] | None = None
         self.transaction: list[Codec] | None = None
 
     @property
@@ -133,11 +133,16 @@ class Image:
         elif kept not in _KEYS:
             _CHANGES[name](self, record)
         else:
-            if kept != name or getattr(record, "remove", False):
-                self._by_key[kept].pop(_KEYS[kept](record), None)
-            else:
-                self._by_key[kept][_KEYS[kept](record)] = record
-            self.acl_changes += kept == "AccessControlEntryRecord"
+            removes = kept != name or getattr(record, "remove", False)
+            key, by_key = _KEYS[kept](record), self._by_key[kept]
+            old = by_key.pop(key, None)
+            if not removes:
+                by_key[key] = record
+            if by_key is self.acls and self.acl_changed is not None:
+                if old is not None:
+                    self.acl_changed(old, False)
+                if not removes:
+                    self.acl_changed(cast("AccessControlEntryRecord", record), True)
 
     def records(self) -> Iterator[Codec]:
         """Yield the records of a snapshot, which result in this state."""

@@ -49,7 +49,8 @@ def acl(operation: int, name: str = "a", *, deny: bool = False, prefix: bool = F
 
 def authorizer(*acls: Acl, **options: bool) -> Authorizer:
     found = Authorizer(["User:admin"], allow_without_acl=options.get("allow_without_acl", False))
-    found.replace(acls)
+    for each in acls:
+        found.add(each)
     return found
 
 
@@ -96,6 +97,17 @@ def test_the_index_decides_as_the_rules_do(acls: list[Acl], open_: bool) -> None
         assert found.allows(client, operation, kind, name) is expected  # remembered
 
 
+@given(st.lists(ACLS, max_size=6), st.lists(ACLS, max_size=6))
+def test_removed_acls_leave_nothing(kept: list[Acl], removed: list[Acl]) -> None:
+    found = authorizer(*kept, *removed)
+    for each in removed:
+        assert each in found
+        found.remove(each)
+    fresh = authorizer(*kept)
+    assert (found._literal, found._prefixed) == (fresh._literal, fresh._prefixed)
+    assert {k: v for k, v in found._lengths.items() if v} == fresh._lengths
+
+
 @given(st.lists(ACLS, max_size=6))
 def test_a_right_to_any_resource_is_a_right_to_one_that_could_exist(acls: list[Acl]) -> None:
     found = authorizer(*acls)
@@ -139,7 +151,7 @@ def test_decisions_follow_new_acls_and_their_memory_is_bounded() -> None:
     for number in range(10_005):
         assert found.allows(ALICE, READ, TOPIC, f"t{number}")
     assert len(found._decisions) <= 10_000
-    found.replace([])
+    found.remove(acl(READ, "", prefix=True))
     assert not found.allows(ALICE, READ, TOPIC, "t1")
 
 

@@ -13,53 +13,50 @@ DeleteAcls, v1 to v3: the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import kafka_wire as kw
 from kafka_wire import AclOperation, AclPatternType, AclPermissionType, AclResourceType, ErrorCode
 
 from krammar.authorization.acls import CLUSTER_NAME, Acl, AclFilter
+from krammar.broker.authorization import BrokerAuthorizer
 from krammar.broker.cluster import ClusterMetadata
-from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, errors_in, invalid_request
 from krammar.broker.meta_properties import random_uuid
-from krammar.broker.protection import has_authorizer
 from krammar.broker.session import Session
 from krammar.broker.slices import Steps
+from krammar.wire.message import Codec
 
-# As many as Kafka accepts in one request.
-_MOST_CHANGES = 10_000
+# Writing so many takes a few milliseconds.
+_AT_ONCE = 100
 # For filters only.
 _OF_FILTERS = (0, 1)
 
 
 @dataclass(eq=False)
 class AclHandlers:
-    config: BrokerConfig
     cluster: ClusterMetadata
+    authorizer: BrokerAuthorizer | None
 
     def create_acls(
         self, session: Session, request: kw.CreateAclsRequest, version: int
     ) -> Steps[kw.CreateAclsResponse]:
-        """Create ACLs, those that are valid as one batch of records. One that exists counts as created."""
-        known = {Acl.of(record) for record in self.cluster.acls.values()}
-        records: list[kw.AccessControlEntryRecord] = []
+        """Create the ACLs that are valid. One that exists counts as created."""
+        new: dict[Acl, kw.AccessControlEntryRecord] = {}
         response = kw.CreateAclsResponse()
         for creation in request.creations:
             result = kw.CreateAclsResponse.AclCreationResult(error_message=None)
             response.results.append(result)
             with errors_in(result):
-                self._check_enabled(".")
+                authorizer = self._enabled(".")
                 acl = _new(creation)
-                if acl not in known:
-                    known.add(acl)
-                    record = kw.AccessControlEntryRecord(id=random_uuid(), **acl._asdict())
-                    records.append(record)
+                if acl not in authorizer:
+                    new[acl] = kw.AccessControlEntryRecord(id=random_uuid(), **acl._asdict())
             yield None
-        if len(records) > _MOST_CHANGES:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {_MOST_CHANGES} ACLs")
-        self.cluster.append(records)
+        yield from self._append(new.values())
         return response
 
     def describe_acls(
@@ -67,7 +64,7 @@ class AclHandlers:
     ) -> Steps[kw.DescribeAclsResponse]:
         response = kw.DescribeAclsResponse(error_message=None)
         with errors_in(response):
-            self._check_enabled(" on the broker")
+            self._enabled(" on the broker")
             wanted = _filter(request)
             kind = kw.DescribeAclsResponse.DescribeAclsResource
             found: dict[tuple[Any, ...], kw.DescribeAclsResponse.DescribeAclsResource] = {}
@@ -98,7 +95,7 @@ class AclHandlers:
     def delete_acls(
         self, session: Session, request: kw.DeleteAclsRequest, version: int
     ) -> Steps[kw.DeleteAclsResponse]:
-        """Delete the ACLs that filters select, as one batch of records."""
+        """Delete the ACLs that filters select."""
         response = kw.DeleteAclsResponse()
         deleted: dict[Any, kw.AccessControlEntryRecord] = {}
         kind = kw.DeleteAclsResponse.DeleteAclsMatchingAcl
@@ -106,7 +103,7 @@ class AclHandlers:
             result = kw.DeleteAclsResponse.DeleteAclsFilterResult(error_message=None)
             response.filter_results.append(result)
             with errors_in(result):
-                self._check_enabled(".")
+                self._enabled(".")
                 wanted = _filter(each)
                 for record in list(self.cluster.acls.values()):
                     yield None
@@ -115,12 +112,20 @@ class AclHandlers:
                         deleted[record.id] = record
                         result.matching_acls.append(kind(error_message=None, **acl._asdict()))
             yield None
-        self.cluster.append([kw.RemoveAccessControlEntryRecord(id=each) for each in deleted])
+        yield from self._append(kw.RemoveAccessControlEntryRecord(id=each) for each in deleted)
         return response
 
-    def _check_enabled(self, where: str) -> None:
-        if not has_authorizer(self.config):
+    def _append(self, records: Iterable[Codec]) -> Steps[None]:
+        """Write records, a part of them in each step."""
+        left = iter(records)
+        while part := list(islice(left, _AT_ONCE)):
+            self.cluster.append(part)
+            yield True
+
+    def _enabled(self, where: str) -> BrokerAuthorizer:
+        if self.authorizer is None:
             raise ApiError(ErrorCode.SECURITY_DISABLED, f"No Authorizer is configured{where}")
+        return self.authorizer
 
 
 def _new(creation: kw.CreateAclsRequest.AclCreation) -> Acl:

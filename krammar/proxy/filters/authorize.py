@@ -75,7 +75,8 @@ class Authorize(SeesLogins):
             raise ValueError(f'super_users = {super_users!r}: write a list, such as ["admin"]')
         users = [each if ":" in each else f"User:{each}" for each in super_users]
         self._authorizer = Authorizer(users, allow_without_acl=open_without_rule)
-        self._authorizer.replace(acls)
+        for acl in acls:
+            self._authorizer.add(acl)
         self._schema = Schema(package_of(kafka_wire))
         self._ids = TopicIds()
         self._audit = None
