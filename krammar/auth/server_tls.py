@@ -13,16 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from krammar.auth import names, tls
-
-
-class TlsSettingError(ValueError):
-    """A setting is invalid. ``reason`` is a phrase that follows name and value; a value that is None is not shown."""
-
-    def __init__(self, name: str, value: str | None, reason: str) -> None:
-        super().__init__(f"{name}{'' if value is None else f'={value}'} {reason}")
-        self.name = name
-        self.value = value
-        self.reason = reason
+from krammar.util.settings import SettingError
 
 
 class Texts(Protocol):
@@ -120,7 +111,7 @@ def server_context(settings: Texts, client_auth: str, name: str, log: logging.Lo
         log: where failed handshakes are reported
 
     Raises:
-        TlsSettingError: a setting is invalid, or a file cannot be read.
+        SettingError: a setting is invalid, or a file cannot be read.
     """
     context = Context(ssl.PROTOCOL_TLS_SERVER)
     context.listener = name
@@ -134,8 +125,8 @@ def server_context(settings: Texts, client_auth: str, name: str, log: logging.Lo
     _set_ciphers(context, settings)
     _load_key(context, settings)
     if client_auth not in CLIENT_AUTH:
-        raise TlsSettingError(
-            "ssl.client.auth", client_auth, f"is not one of {', '.join(CLIENT_AUTH)}"
+        raise SettingError(
+            "ssl.client.auth", f"is not one of {', '.join(CLIENT_AUTH)}", client_auth
         )
     context.verify_mode = CLIENT_AUTH[client_auth]
     if context.verify_mode != ssl.CERT_NONE:
@@ -144,7 +135,7 @@ def server_context(settings: Texts, client_auth: str, name: str, log: logging.Lo
     try:
         context.rules = names.parse_rules(rules)
     except names.MappingError as error:
-        raise TlsSettingError("ssl.principal.mapping.rules", rules, str(error)) from None
+        raise SettingError("ssl.principal.mapping.rules", str(error), rules) from None
     return context
 
 
@@ -173,7 +164,7 @@ def _set_versions(context: ssl.SSLContext, settings: Texts) -> None:
     enabled = settings.get_list(name) or list(_VERSIONS)
     for version in enabled:
         if version not in _VERSIONS:
-            raise TlsSettingError(name, version, f"is not one of {', '.join(_VERSIONS)}")
+            raise SettingError(name, f"is not one of {', '.join(_VERSIONS)}", version)
     context.minimum_version = min(_VERSIONS[version] for version in enabled)
     context.maximum_version = max(_VERSIONS[version] for version in enabled)
 
@@ -198,7 +189,7 @@ def _set_ciphers(context: ssl.SSLContext, settings: Texts) -> None:
         missing = older
     if missing or context.minimum_version > context.maximum_version:
         reason = "is not supported by OpenSSL for the enabled protocols"
-        raise TlsSettingError(name, ",".join(missing or suites), reason)
+        raise SettingError(name, reason, ",".join(missing or suites))
 
 
 def _openssl_name(suite: str) -> str:
@@ -213,7 +204,7 @@ def _openssl_name(suite: str) -> str:
 
 
 def _read_store(settings: Texts, store: str, *inline: str) -> tuple[str, str, str | None] | None:
-    """Read the file of a store, or the settings with its text. Raises TlsSettingError.
+    """Read the file of a store, or the settings with its text. Raises SettingError.
 
     Returns:
         The text, and for errors the setting and its value, which is None for text in the settings: it can be secret.
@@ -223,39 +214,37 @@ def _read_store(settings: Texts, store: str, *inline: str) -> tuple[str, str, st
     texts = {each: text for each in inline if (text := settings.get(each)) is not None}
     if location is not None:
         if texts:
-            raise TlsSettingError(name, location, f"cannot be combined with {' or '.join(inline)}")
+            raise SettingError(name, f"cannot be combined with {' or '.join(inline)}", location)
         try:
             data = Path(location).read_bytes()
         except OSError as error:
-            raise TlsSettingError(name, location, f"cannot be read: {error.strerror}") from None
+            raise SettingError(name, f"cannot be read: {error.strerror}", location) from None
         _check_type(settings, store, None if b"-----BEGIN" in data else location)
         return data.decode("utf-8", "replace"), name, location
     if not texts:
         return None
     missing = [each for each in inline if each not in texts]
     if missing:
-        raise TlsSettingError(missing[0], None, f"is missing: set both {' and '.join(inline)}")
+        raise SettingError(missing[0], f"is missing: set both {' and '.join(inline)}")
     _check_type(settings, store, None)
     return "\n".join(texts.values()), inline[0], None
 
 
 def _check_type(settings: Texts, store: str, other: str | None) -> None:
-    """Raise TlsSettingError unless the type of a store is PEM; ``other`` is its file if that is not PEM."""
+    """Raise SettingError unless the type of a store is PEM; ``other`` is its file if that is not PEM."""
     name = f"ssl.{store}.type"
     kind = settings.get(name) or "JKS"
     if kind.upper() == "PEM":
         return
     if other is None:
-        raise TlsSettingError(name, kind, f"is wrong for PEM: set {name}=PEM")
-    raise TlsSettingError(name, kind, tls.conversion(store, kind, other))
+        raise SettingError(name, f"is wrong for PEM: set {name}=PEM", kind)
+    raise SettingError(name, tls.conversion(store, kind, other), kind)
 
 
 def _load_key(context: ssl.SSLContext, settings: Texts) -> None:
     store = _read_store(settings, "keystore", "ssl.keystore.certificate.chain", "ssl.keystore.key")
     if store is None:
-        raise TlsSettingError(
-            KEY, None, "is missing: a listener with TLS needs a key and its certificate"
-        )
+        raise SettingError(KEY, "is missing: a listener with TLS needs a key and its certificate")
     text, name, shown = store
     password = settings.get("ssl.key.password")
     try:
@@ -263,8 +252,8 @@ def _load_key(context: ssl.SSLContext, settings: Texts) -> None:
     except tls.PemError as error:
         if error.encrypted and password is None:
             reason = "is missing: the private key is encrypted"
-            raise TlsSettingError("ssl.key.password", None, reason) from None
-        raise TlsSettingError(name, shown, str(error)) from None
+            raise SettingError("ssl.key.password", reason) from None
+        raise SettingError(name, str(error), shown) from None
 
 
 def _load_trust(context: ssl.SSLContext, settings: Texts) -> None:
@@ -277,7 +266,7 @@ def _load_trust(context: ssl.SSLContext, settings: Texts) -> None:
     try:
         tls.load_authorities(context, text)
     except tls.PemError as error:
-        raise TlsSettingError(name, shown, str(error)) from None
+        raise SettingError(name, str(error), shown) from None
 
 
 def _handshake_failure(error: ssl.SSLError) -> str:

@@ -16,8 +16,9 @@ from krammar.broker.config.definitions import BROKER_CONFIGS
 from krammar.broker.errors import BrokerError
 from krammar.logfiles.uuids import format_uuid, parse_uuid
 from krammar.util.durable import make_folders, write_atomically
-from krammar.util.properties import PropertiesError, decode, parse_properties
+from krammar.util.properties import decode, parse_properties
 from krammar.util.regular_files import read_small
+from krammar.util.settings import SettingError
 
 NAME = "meta.properties"
 LARGEST = 64 << 10  # bytes
@@ -60,8 +61,8 @@ def read_meta_properties(directory: Path) -> MetaProperties:
         return MetaProperties()
     except OSError as error:
         raise BrokerError(f"{path}: cannot be read: {error.strerror}") from None
-    except PropertiesError as error:
-        raise BrokerError(f"{path}: line {error.line}: {error.reason}") from None
+    except SettingError as error:
+        raise BrokerError(f"{path}: {error.origin}: {error.reason}") from None
     entries = {name: value.strip() for name, value, _ in lines}
     if entries.get("version", "0") not in ("0", "1"):
         raise BrokerError(

@@ -100,11 +100,12 @@ class ConnectionOptions:
 
 
 def _read_properties(path: Path) -> dict[str, Property]:
-    from krammar.util.properties import PropertiesError, decode, parse_properties
+    from krammar.util.properties import decode, parse_properties
+    from krammar.util.settings import SettingError
 
     try:
         return {entry.name: entry for entry in parse_properties(decode(path.read_bytes()))}
-    except (PropertiesError, OSError) as error:
+    except (SettingError, OSError) as error:
         raise click.UsageError(f"{path}: {one_line(error)}") from error
 
 

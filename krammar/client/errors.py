@@ -26,6 +26,8 @@ from typing import Any, Final
 
 from kafka_wire import ErrorCode
 
+from krammar.util.settings import SettingError
+
 
 class ClientError(Exception):
     """Base of all errors of the client. ``retriable`` says whether the same call may succeed if repeated."""
@@ -46,15 +48,13 @@ def _rebuild(
     return error
 
 
-class SettingsError(ClientError, ValueError):
+class SettingsError(SettingError, ClientError):
     """A setting is unknown, malformed, not supported, or contradicts another one.
 
     ``name`` is the setting's name.
     """
 
-    def __init__(self, name: str, message: str) -> None:
-        super().__init__(f"{name}: {message}")
-        self.name = name
+    between = ": "
 
 
 class TransportError(ClientError):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
@@ -25,18 +25,18 @@ from krammar.auth.oauth import OAuthError, check_extensions
 from krammar.auth.scram import BY_NAME as SCRAM
 from krammar.auth.scram import MIN_ITERATIONS
 from krammar.client.errors import SettingsError
-from krammar.client.other_settings import ALIASES, NOT_SUPPORTED, WITHOUT_EFFECT
 from krammar.client.scram import MAX_ITERATIONS
 from krammar.util.settings import (
     INT32,
     Parser,
+    Setting,
+    SettingTable,
     boolean,
     choice,
     integer,
     split_list,
     text,
     trimmed,
-    unknown_setting,
 )
 from krammar.util.sockets import parse_address
 from krammar.wire.batches.compression import Compression
@@ -204,8 +204,9 @@ RETRIEVER = _java_class(
 # The settings.
 
 
-def _of(parse: Parser, default: Any, *, secret: bool = False) -> Any:
-    return field(default=default, repr=not secret, metadata={"parse": parse})
+def _of(parse: Parser, default: Any, *aliases: str, secret: bool = False) -> Any:
+    """Declare a setting. Aliases are librdkafka's names, and Kafka's names for PEM."""
+    return field(default=default, repr=not secret, metadata={"parse": parse, "aliases": aliases})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,33 +228,39 @@ class Settings:
     """
 
     # Connections.
-    bootstrap_servers: tuple[tuple[str, int], ...] = _of(parse_servers, ())
+    bootstrap_servers: tuple[tuple[str, int], ...] = _of(parse_servers, (), "metadata.broker.list")
     client_id: str = _of(trimmed, "krammar")
     client_rack: str = _of(trimmed, "")
-    request_timeout_ms: int = _of(integer(1), 30_000)
+    request_timeout_ms: int = _of(integer(1), 30_000, "socket.timeout.ms")
     default_api_timeout_ms: int = _of(integer(1), 60_000)
     socket_connection_setup_timeout_ms: int = _of(integer(1), 10_000)
     connections_max_idle_ms: int = _of(integer(-1), 540_000)
-    retries: int = _of(integer(), INT32)
+    retries: int = _of(integer(), INT32, "message.send.max.retries")
     retry_backoff_ms: int = _of(integer(), 100)
     retry_backoff_max_ms: int = _of(integer(), 1000)
     krammar_retry_bootstrap: bool = _of(boolean, False)
-    metadata_max_age_ms: int = _of(integer(), 300_000)
-    receive_buffer_bytes: int = _of(integer(-1), -1)
-    send_buffer_bytes: int = _of(integer(-1), -1)
+    metadata_max_age_ms: int = _of(
+        integer(), 300_000, "broker.address.ttl", "topic.metadata.refresh.interval.ms"
+    )
+    receive_buffer_bytes: int = _of(integer(-1), -1, "socket.receive.buffer.bytes")
+    send_buffer_bytes: int = _of(integer(-1), -1, "socket.send.buffer.bytes")
 
     # Security.
     security_protocol: str = _of(
         choice("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "PLAINTEXT"
     )
-    sasl_mechanism: str | None = _of(parse_mechanism, None)
+    sasl_mechanism: str | None = _of(parse_mechanism, None, "sasl.mechanisms")
     sasl_username: str | None = _of(text, None)
     sasl_password: str | None = _of(text, None, secret=True)
     krammar_scram_max_iterations: int = _of(integer(MIN_ITERATIONS), MAX_ITERATIONS)
     krammar_oauthbearer_token_provider: str | None = _of(parse_function, None)
     sasl_oauthbearer_token_endpoint_url: str | None = _of(parse_endpoint, None)
-    sasl_oauthbearer_client_credentials_client_id: str | None = _of(text, None)
-    sasl_oauthbearer_client_credentials_client_secret: str | None = _of(text, None, secret=True)
+    sasl_oauthbearer_client_credentials_client_id: str | None = _of(
+        text, None, "sasl.oauthbearer.client.id"
+    )
+    sasl_oauthbearer_client_credentials_client_secret: str | None = _of(
+        text, None, "sasl.oauthbearer.client.secret", secret=True
+    )
     sasl_oauthbearer_scope: str | None = _of(trimmed, None)
     sasl_oauthbearer_extensions: tuple[tuple[str, str], ...] = _of(parse_extensions, ())
     sasl_oauthbearer_header_urlencode: bool = _of(boolean, False)
@@ -263,12 +270,12 @@ class Settings:
     sasl_login_retry_backoff_ms: int = _of(integer(), 100)
     sasl_login_retry_backoff_max_ms: int = _of(integer(), 10_000)
     https_ca_location: str | None = _of(trimmed, None)
-    ssl_ca_location: str | None = _of(trimmed, None)
-    ssl_ca_pem: str | None = _of(text, None, secret=True)
-    ssl_certificate_location: str | None = _of(trimmed, None)
-    ssl_certificate_pem: str | None = _of(text, None, secret=True)
+    ssl_ca_location: str | None = _of(trimmed, None, "ssl.truststore.location")
+    ssl_ca_pem: str | None = _of(text, None, "ssl.truststore.certificates", secret=True)
+    ssl_certificate_location: str | None = _of(trimmed, None, "ssl.keystore.location")
+    ssl_certificate_pem: str | None = _of(text, None, "ssl.keystore.certificate.chain", secret=True)
     ssl_key_location: str | None = _of(trimmed, None)
-    ssl_key_pem: str | None = _of(text, None, secret=True)
+    ssl_key_pem: str | None = _of(text, None, "ssl.keystore.key", secret=True)
     ssl_key_password: str | None = _of(text, None, secret=True)
     ssl_endpoint_identification_algorithm: str = _of(choice("https", "none", ""), "https")
     enable_ssl_certificate_verification: bool = _of(boolean, True)
@@ -279,26 +286,28 @@ class Settings:
     isolation_level: str = _of(choice("read_uncommitted", "read_committed"), "read_uncommitted")
     fetch_min_bytes: int = _of(integer(), 1)
     fetch_max_bytes: int = _of(integer(), 50 * 1024 * 1024)
-    fetch_max_wait_ms: int = _of(integer(), 500)
-    max_partition_fetch_bytes: int = _of(integer(), 1024 * 1024)
+    fetch_max_wait_ms: int = _of(integer(), 500, "fetch.wait.max.ms")
+    max_partition_fetch_bytes: int = _of(integer(), 1024 * 1024, "fetch.message.max.bytes")
     check_crcs: bool = _of(boolean, True)
     allow_auto_create_topics: bool = _of(boolean, False)
 
     # Writing.
-    acks: int = _of(parse_acks, -1)
+    acks: int = _of(parse_acks, -1, "request.required.acks")
     enable_idempotence: bool = _of(boolean, True)
-    max_in_flight_requests_per_connection: int = _of(integer(1), 5)
-    compression_type: str = _of(choice(*(codec.name.lower() for codec in Compression)), "none")
+    max_in_flight_requests_per_connection: int = _of(integer(1), 5, "max.in.flight")
+    compression_type: str = _of(
+        choice(*(codec.name.lower() for codec in Compression)), "none", "compression.codec"
+    )
     compression_level: int | None = _of(integer(-131072), None)
     compression_gzip_level: int | None = _of(integer(-1, 9), None)
     compression_lz4_level: int | None = _of(integer(1, 17), None)
     compression_zstd_level: int | None = _of(integer(-131072, 22), None)
     batch_size: int = _of(integer(), 16 * 1024)
-    linger_ms: int = _of(integer(), 5)
-    max_request_size: int = _of(integer(), 1024 * 1024)
+    linger_ms: int = _of(integer(), 5, "queue.buffering.max.ms")
+    max_request_size: int = _of(integer(), 1024 * 1024, "message.max.bytes")
     max_block_ms: int = _of(integer(), 60_000)
     buffer_memory: int = _of(integer(0, 2**63 - 1), 32 * 1024 * 1024)
-    delivery_timeout_ms: int = _of(integer(), 120_000)
+    delivery_timeout_ms: int = _of(integer(), 120_000, "message.timeout.ms")
     transactional_id: str | None = _of(trimmed, None)
     transaction_timeout_ms: int = _of(integer(1), 60_000)
 
@@ -342,71 +351,227 @@ class Settings:
         return self.isolation_level == "read_committed"
 
 
+# Settings of Kafka's and librdkafka's clients that do not apply here, with the reasons.
+
+_NO_GROUP = "the client cannot join groups; the caller manages positions"
+_BYTES = "keys and values are bytes"
+_LOGIN = "only PLAIN, SCRAM and OAUTHBEARER logins are supported"
+_PROVIDER = "set krammar.oauthbearer.token.provider to a function that returns tokens"
+_FROM_SETTINGS = "the other settings determine the source of tokens"
+_REFRESH = "a token is replaced after 80 % of its lifetime"
+_NO_CLAIMS = "only brokers read the claims of a token"
+_PEM = "keys and certificates are PEM files"
+
+# A program that sets these relies on a feature that is missing, so they are errors.
+NOT_SUPPORTED = {
+    **dict.fromkeys(
+        (
+            "group.id",
+            "group.instance.id",
+            "group.protocol",
+            "group.remote.assignor",
+            "enable.auto.commit",
+            "auto.offset.reset",
+            "partition.assignment.strategy",
+            "max.poll.records",
+        ),
+        _NO_GROUP,
+    ),
+    **dict.fromkeys(
+        ("key.serializer", "value.serializer", "key.deserializer", "value.deserializer"), _BYTES
+    ),
+    "partitioner.class": "keys choose partitions as in Java's default (murmur2)",
+    "partitioner": "keys choose partitions as in Java's default (murmur2)",
+    "partitioner.ignore.keys": "keys choose partitions as in Java's default (murmur2)",
+    "interceptor.classes": "the client has no interceptors",
+    "ssl.truststore.password": f"{_PEM}, which have no password",
+    "ssl.keystore.password": f"{_PEM}; set ssl.key.password for an encrypted key",
+    "ssl.engine.factory.class": _PEM,
+    "ssl.provider": _PEM,
+    "ssl.providers": _PEM,
+    "ssl.engine.location": _PEM,
+    "ssl.engine.id": _PEM,
+    "ssl.keymanager.algorithm": _PEM,
+    "ssl.trustmanager.algorithm": _PEM,
+    "ssl.crl.location": "revocation lists are not read",
+    **dict.fromkeys(
+        (
+            "sasl.client.callback.handler.class",
+            "sasl.login.class",
+            "sasl.kerberos.service.name",
+            "sasl.kerberos.kinit.cmd",
+            "sasl.kerberos.keytab",
+            "sasl.kerberos.principal",
+            "security.providers",
+        ),
+        _LOGIN,
+    ),
+    "sasl.oauthbearer.config": _PROVIDER,
+    "sasl.oauthbearer.grant.type": _PROVIDER,
+    "sasl.oauthbearer.assertion.file": _PROVIDER,
+    "sasl.oauthbearer.assertion.private.key.file": _PROVIDER,
+    "transaction.two.phase.commit.enable": "two-phase commit (KIP-939) is not released",
+    "allow.consumer.downgrade": _NO_GROUP,
+}
+
+_METRICS = "the client has no metrics"
+_OWN = "the client manages connections and threads differently"
+
+# These tune features that do not exist here, or need no tuning, so they are ignored with a warning.
+WITHOUT_EFFECT = {
+    **dict.fromkeys(
+        (
+            "metric.reporters",
+            "metrics.num.samples",
+            "metrics.recording.level",
+            "metrics.sample.window.ms",
+            "enable.metrics.push",
+            "auto.include.jmx.reporter",
+            "statistics.interval.ms",
+        ),
+        _METRICS,
+    ),
+    **dict.fromkeys(
+        (
+            "reconnect.backoff.ms",
+            "reconnect.backoff.max.ms",
+            "socket.connection.setup.timeout.max.ms",
+            "socket.keepalive.enable",
+            "socket.nagle.disable",
+            "socket.max.fails",
+            "broker.address.family",
+            "client.dns.lookup",
+            "metadata.max.idle.ms",
+            "metadata.recovery.strategy",
+            "metadata.recovery.rebootstrap.trigger.ms",
+            "api.version.request",
+            "api.version.request.timeout.ms",
+            "broker.version.fallback",
+            "log.connection.close",
+            "log.level",
+            "debug",
+            "partitioner.adaptive.partitioning.enable",
+            "partitioner.availability.timeout.ms",
+            "exclude.internal.topics",
+            "queue.buffering.max.messages",
+            "queue.buffering.max.kbytes",
+            "batch.num.messages",
+            "queued.min.messages",
+            "queued.max.messages.kbytes",
+            "fetch.error.backoff.ms",
+            "fetch.queue.backoff.ms",
+            "sticky.partitioning.linger.ms",
+            "receive.message.max.bytes",
+            "topic.metadata.refresh.fast.interval.ms",
+            "enable.partition.eof",
+        ),
+        _OWN,
+    ),
+    **dict.fromkeys(
+        (
+            "session.timeout.ms",
+            "heartbeat.interval.ms",
+            "max.poll.interval.ms",
+            "auto.commit.interval.ms",
+        ),
+        _NO_GROUP,
+    ),
+    **dict.fromkeys(
+        (
+            "sasl.kerberos.min.time.before.relogin",
+            "sasl.kerberos.ticket.renew.jitter",
+            "sasl.kerberos.ticket.renew.window.factor",
+        ),
+        _LOGIN,
+    ),
+    **dict.fromkeys(
+        (
+            "sasl.login.refresh.buffer.seconds",
+            "sasl.login.refresh.min.period.seconds",
+            "sasl.login.refresh.window.factor",
+            "sasl.login.refresh.window.jitter",
+        ),
+        _REFRESH,
+    ),
+    **dict.fromkeys(
+        (
+            "sasl.oauthbearer.clock.skew.seconds",
+            "sasl.oauthbearer.expected.audience",
+            "sasl.oauthbearer.expected.issuer",
+            "sasl.oauthbearer.jwks.endpoint.url",
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+            "sasl.oauthbearer.jwt.validator.class",
+            "sasl.oauthbearer.scope.claim.name",
+            "sasl.oauthbearer.sub.claim.name",
+        ),
+        _NO_CLAIMS,
+    ),
+    "sasl.login.connect.timeout.ms": "sasl.login.read.timeout.ms limits connecting too",
+    "sasl.oauthbearer.method": _FROM_SETTINGS,
+    "enable.sasl.oauthbearer.unsecure.jwt": _FROM_SETTINGS,
+    **dict.fromkeys(
+        (
+            "ssl.protocol",
+            "ssl.enabled.protocols",
+            "ssl.cipher.suites",
+            "ssl.curves.list",
+            "ssl.sigalgs.list",
+            "ssl.secure.random.implementation",
+        ),
+        "Python's defaults for TLS apply: version 1.2 and newer",
+    ),
+}
+
+
 @cache
-def _parsers() -> dict[str, Parser]:
-    """Return the parser of each setting, by Kafka's name."""
-    return {f.name.replace("_", "."): f.metadata["parse"] for f in _declared()}
-
-
-def _declared() -> list[Field[Any]]:
-    return [f for f in fields(Settings) if f.metadata]
-
-
-def setting_names() -> list[str]:
-    """Return the names of the settings that have an effect, sorted."""
-    return sorted({*_parsers(), "sasl.jaas.config"})
-
-
-@cache
-def secret_names() -> frozenset[str]:
-    """Return the names of the settings whose values are never shown."""
-    secret = {f.name.replace("_", ".") for f in _declared() if not f.repr}
-    return frozenset(secret | {"sasl.jaas.config"})
-
-
-def _canonical(name: str) -> str | None:
-    """Return the setting's name in this client, or None if it has no effect."""
-    name = name.replace("_", ".")
-    name = ALIASES.get(name, name)
-    if name in _parsers() or name == "sasl.jaas.config":
-        return name
-    if name in NOT_SUPPORTED:
-        raise SettingsError(name, f"is not supported: {NOT_SUPPORTED[name]}")
-    if name in WITHOUT_EFFECT:
-        log.warning("%s has no effect: %s", name, WITHOUT_EFFECT[name])
-        return None
-    known = [*setting_names(), *ALIASES, *NOT_SUPPORTED, *WITHOUT_EFFECT]
-    raise SettingsError(name, unknown_setting(name, known))
+def client_settings() -> SettingTable[Setting]:
+    """Return the table of all settings by Kafka's names. Errors of the table are SettingsError."""
+    # Built on first use, and not when the module is imported: a worker of Spark unpickles its settings.
+    declared = [
+        Setting(
+            each.name.replace("_", "."),
+            each.metadata["parse"],
+            each.default,
+            secret=not each.repr,
+            aliases=each.metadata["aliases"],
+        )
+        for each in fields(Settings)
+        if each.metadata
+    ]
+    return SettingTable(
+        [
+            *declared,
+            Setting("sasl.jaas.config", parse_jaas, secret=True),
+            *(Setting(name, text, refused=why) for name, why in NOT_SUPPORTED.items()),
+            *(Setting(name, text, ignored=why) for name, why in WITHOUT_EFFECT.items()),
+        ],
+        SettingsError,
+    )
 
 
 def _parse(values: Mapping[str, Any] | None, more: Mapping[str, Any]) -> dict[str, Any]:
     """Parse settings to attributes. Raises SettingsError."""
+    table = client_settings()
     given: dict[str, Any] = {}
     for name, value in [*(values or {}).items(), *more.items()]:
-        canonical = _canonical(str(name))
-        if value is None or canonical is None:
+        setting = table.find(str(name).replace("_", "."))
+        if setting.ignored:
+            log.warning("%s has no effect: %s", setting.name, setting.ignored)
             continue
-        if canonical in given and given[canonical] != value:
-            raise SettingsError(name, f"contradicts another spelling of {canonical}; give only one")
-        given[canonical] = value
+        if value is not None and given.setdefault(setting.name, value) != value:
+            reason = f"contradicts another spelling of {setting.name}; give only one"
+            raise SettingsError(name, reason)
     if "sasl.jaas.config" in given:
         _take_jaas(given)
-    parsed: dict[str, Any] = {}
-    for name, value in given.items():
-        try:
-            parsed[name.replace(".", "_")] = _parsers()[name](value)
-        except ValueError as error:
-            shown = "" if name in secret_names() else f"{value!r}: "
-            raise SettingsError(name, f"{shown}{error}") from None
-    return parsed
+    return {name.replace(".", "_"): table.read(table[name], value) for name, value in given.items()}
 
 
 def _take_jaas(given: dict[str, Any]) -> None:
     """Add the settings that ``sasl.jaas.config`` contains. Settings of their own take precedence."""
-    try:
-        login = parse_jaas(str(given.pop("sasl.jaas.config")))
-    except ValueError as error:
-        raise SettingsError("sasl.jaas.config", str(error)) from None
+    table = client_settings()
+    login = table.read(table["sasl.jaas.config"], str(given.pop("sasl.jaas.config")))
     for name, value in login.settings.items():
         given.setdefault(name, value)
     if login.mechanism != "SCRAM":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from krammar.proxy.addresses import Address, describe
 from krammar.proxy.errors import Refused
+from krammar.util.settings import SettingError
 from krammar.wire.errors import WireError
 from krammar.wire.negotiation import offered_versions
 
@@ -35,10 +36,6 @@ _TIMEOUT = 30.0
 Send = Callable[[Any, int | None], Awaitable[Any]]
 
 
-class BrokersError(ValueError):
-    """A setting for connections to brokers is unknown or invalid, or names a file that cannot be read."""
-
-
 class Brokers:
     """The connections to brokers.
 
@@ -46,14 +43,14 @@ class Brokers:
         values: settings of Kafka's clients, such as ``{"security.protocol": "SASL_SSL", …}``.
 
     Raises:
-        BrokersError: a setting is unknown or invalid, or a file cannot be read.
+        SettingError: a setting is unknown or invalid, or a file cannot be read.
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         for name in values:
             if not str(name).replace("_", ".").startswith(_NAMES):
-                raise BrokersError(
-                    f"{name}: is not about TLS or logins, so the proxy cannot use it"
+                raise SettingError(
+                    str(name), "is not about TLS or logins, so the proxy cannot use it"
                 )
         self.settings = _settings(values) if values else None
         self.context: ssl.SSLContext | None = None
@@ -74,16 +71,12 @@ class Brokers:
         return [each for each in found if each]
 
     def reload(self) -> None:
-        """Read keys and certificates again, for new connections. Raises BrokersError."""
+        """Read keys and certificates again, for new connections. Raises SettingError."""
         if self.settings is None or not self.settings.tls:
             return
-        from krammar.client.errors import SettingsError
         from krammar.client.tls import client_context
 
-        try:
-            self.context = client_context(self.settings)
-        except SettingsError as error:
-            raise BrokersError(str(error)) from None
+        self.context = client_context(self.settings)
 
     def why(self, error: OSError | UnicodeError) -> str:
         """Describe why there is no connection to a broker."""
@@ -142,13 +135,9 @@ class Brokers:
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
-    from krammar.client.errors import SettingsError
     from krammar.client.settings import Settings
 
-    try:
-        return Settings.of({"bootstrap.servers": "localhost:9092", **values})
-    except SettingsError as error:
-        raise BrokersError(str(error)) from None
+    return Settings.of({"bootstrap.servers": "localhost:9092", **values})
 
 
 def _why(error: OSError | WireError) -> str:

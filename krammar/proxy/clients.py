@@ -8,6 +8,8 @@ import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from krammar.util.settings import Setting, SettingError, SettingTable, choice, split_list, text
+
 if TYPE_CHECKING:
     from krammar.proxy.users import KnownUsers, Passwords
 
@@ -16,23 +18,31 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("krammar.proxy")
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_TLS = frozenset(
-    {
-        "ssl.cipher.suites",
-        "ssl.client.auth",
-        "ssl.enabled.protocols",
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.type",
-        "ssl.principal.mapping.rules",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.type",
-    }
+_TLS = frozenset({"SSL", "SASL_SSL"})
+# A setting applies to security protocols.
+_TABLE = SettingTable(
+    (
+        Setting("security.protocol", choice(*_PROTOCOLS), "PLAINTEXT"),
+        Setting("sasl.enabled.mechanisms", text),
+        *(
+            Setting(f"ssl.{name}", text, applies_to=_TLS)
+            for name in (
+                "cipher.suites",
+                "client.auth",
+                "enabled.protocols",
+                "key.password",
+                "keystore.certificate.chain",
+                "keystore.key",
+                "keystore.location",
+                "keystore.type",
+                "principal.mapping.rules",
+                "truststore.certificates",
+                "truststore.location",
+                "truststore.type",
+            )
+        ),
+    )
 )
-_NAMES = frozenset({"security.protocol", "sasl.enabled.mechanisms"}) | _TLS
 
 
 class Clients:
@@ -48,7 +58,7 @@ class Clients:
         secret: hides which users exist. All workers of a proxy need the same one. Default: a random one.
 
     Raises:
-        ValueError: a setting is unknown or invalid, or a file cannot be read (TlsSettingError).
+        ValueError: a setting is unknown or invalid, or a file cannot be read (SettingError).
     """
 
     def __init__(
@@ -57,21 +67,14 @@ class Clients:
         users: Passwords | None = None,
         secret: bytes | None = None,
     ) -> None:
-        for name in values:
-            if name not in _NAMES:
-                raise _invalid(
-                    str(name), None, f"is unknown (the settings are {', '.join(sorted(_NAMES))})"
-                )
         self._texts = _Texts(values)
-        protocol = (self._texts.get("security.protocol") or "PLAINTEXT").upper()
-        if protocol not in _PROTOCOLS:
-            raise _invalid("security.protocol", protocol, f"is not one of {', '.join(_PROTOCOLS)}")
-        self.tls = protocol.endswith("SSL")
-        for name in sorted(values.keys() & _TLS):
-            if not self.tls:
-                raise _invalid(
-                    name, None, f"needs security.protocol=SSL or SASL_SSL, not {protocol}"
-                )
+        setting = _TABLE["security.protocol"]
+        protocol = _TABLE.read(setting, self._texts.get(setting.name) or setting.default)
+        self.tls = protocol in _TLS
+        for name in values:
+            applies_to = _TABLE.find(str(name)).applies_to
+            if applies_to and protocol not in applies_to:
+                raise SettingError(name, f"needs security.protocol=SSL or SASL_SSL, not {protocol}")
         self.users: KnownUsers | None = None
         self._file = users if isinstance(users, str) else None
         sasl = protocol.startswith("SASL")
@@ -82,10 +85,10 @@ class Clients:
             secret = os.urandom(32) if secret is None else secret
             self.users = KnownUsers(mechanisms, users, secret)
         elif sasl:
-            raise _invalid("security.protocol", protocol, "needs users")
+            raise SettingError(setting.name, "needs users", protocol)
         elif users is not None:
             reason = "is the protocol, but users need SASL_PLAINTEXT or SASL_SSL"
-            raise _invalid("security.protocol", protocol, reason)
+            raise SettingError(setting.name, reason, protocol)
         self.context: ssl.SSLContext | None = None
         self._read_keys()
 
@@ -102,7 +105,7 @@ class Clients:
         return [each for each in (*found, self._file) if each]
 
     def reload(self) -> None:
-        """Read keys, certificates and users again, for new connections and logins. Raises TlsSettingError."""
+        """Read keys, certificates and users again, for new connections and logins. Raises SettingError."""
         self._read_keys()
         if self.users is not None:
             self.users.reload()
@@ -113,12 +116,6 @@ class Clients:
 
             wanted = self._texts.get("ssl.client.auth") or "none"
             self.context = server_context(self._texts, wanted, "for clients", LOG)
-
-
-def _invalid(name: str, value: str | None, reason: str) -> ValueError:
-    from krammar.auth.server_tls import TlsSettingError
-
-    return TlsSettingError(name, value, reason)
 
 
 class _Texts:
@@ -134,7 +131,7 @@ class _Texts:
         return found or None
 
     def get_list(self, name: str) -> list[str]:
-        return [each.strip() for each in (self.get(name) or "").split(",") if each.strip()]
+        return [each for each in split_list(self.get(name) or "") if each]
 
 
 def _text(value: Any) -> str:

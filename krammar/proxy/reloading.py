@@ -42,7 +42,7 @@ class Reloading:
         try:
             for side in self._sides:
                 side.reload()
-        except ValueError as error:  # TlsSettingError, BrokersError
+        except ValueError as error:  # such as SettingError
             LOG.warning("keys, certificates and users remain as before: %s", error)
             self._failed = state
             return

@@ -4,38 +4,83 @@ from __future__ import annotations
 
 import tomllib
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from krammar.proxy.held import close_filter
 from krammar.proxy.interface import Filter
-from krammar.util.diagnostics import did_you_mean
 from krammar.util.extras import MissingExtra
 from krammar.util.load import LoadError, load
+from krammar.util.settings import Parser, Setting, SettingError, SettingTable
 
-# The keys of a file, except for ``filter`` and tables, and the types of their values.
-_KEYS: dict[str, type] = {
-    "upstream": str,
-    "listen": str,
-    "advertise": str,
-    "broker_ports": str,
-    "broker_port_timeout": float,
-    "refuse_unknown": bool,
-    "max_frame": int,
-    "drain_timeout": float,
-    "users": str,
-    "workers": int,
-    "metrics_port": str,
-    "reload": bool,
-}
-# Tables of Kafka's settings. ``ssl.ca.location = "ca.pem"`` in TOML means tables in tables.
-_TABLES = ("clients", "brokers")
+
+def _fits(needs: str, fits: Callable[[Any], bool]) -> Parser:
+    """Return a parser that accepts values as they are: TOML has types, so text is not converted."""
+
+    def parse(value: Any) -> Any:
+        if not fits(value):
+            raise ValueError(f"needs {needs}")
+        return value
+
+    return parse
+
+
+def _are_texts(values: Collection[Any]) -> bool:
+    return bool(values) and all(isinstance(each, str) for each in values)
+
+
+def _is_upstream(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list) and _are_texts(value))
+
+
+def _is_listen(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, dict) and _are_texts(value.values()))
+
+
+_text = _fits("text", lambda value: isinstance(value, str))
+_boolean = _fits("true or false", lambda value: isinstance(value, bool))
+_text_or_table = _fits("text or a table", lambda value: isinstance(value, str | dict))
+_number = _fits("a number", lambda value: type(value) in (int, float))
+
+
+def _kafka_settings(value: Any) -> dict[str, Any]:
+    """Return a table of Kafka's settings. In TOML, ``ssl.ca.location = "ca.pem"`` means tables in tables."""
+    if not isinstance(value, dict):
+        raise ValueError("needs a table of Kafka's settings")
+    return dict(_flat(value))
+
+
+# The settings of a file, except for [[filter]].
+_TABLE = SettingTable(
+    (
+        Setting("upstream", _fits('"host:port" or ["host:port", "host:port"]', _is_upstream)),
+        Setting("listen", _fits('"host:port" or { name = "host:port" }', _is_listen)),
+        Setting("advertise", _text),
+        Setting("broker_ports", _text_or_table),
+        Setting("broker_port_timeout", lambda value: float(_number(value))),
+        Setting("refuse_unknown", _boolean),
+        Setting("max_frame", _fits("a whole number", lambda value: type(value) is int)),
+        Setting("drain_timeout", lambda value: float(_number(value))),
+        Setting("clients", _kafka_settings, secret=True),
+        Setting("brokers", _kafka_settings, secret=True),
+        Setting("users", _text_or_table, secret=True),
+        Setting(
+            "workers",
+            _fits("a whole number from 1 on", lambda value: type(value) is int and value >= 1),
+        ),
+        Setting("metrics_port", lambda value: _text(str(value) if type(value) is int else value)),
+        Setting("reload", _boolean),
+    )
+)
 
 
 class SettingsError(Exception):
-    """A setting or a filter cannot be used. Several errors are one with several lines."""
+    """The settings or the filters of a file cannot be used: one line for each error in it.
+
+    It is no SettingError, which is about one setting.
+    """
 
 
 @dataclass(slots=True)
@@ -95,20 +140,10 @@ def parse_settings(text: str, path: Path) -> Settings:
     found = Settings()
     problems: list[str] = []
     filters = tables.pop("filter", [])
-    for name in _TABLES:
-        if name in tables:
-            table = tables.pop(name)
-            if isinstance(table, dict):
-                found.options[name] = dict(_flat(table))
-            else:
-                problems.append(f"write the settings for {name} below [{name}]")
-    for name in ("users", "broker_ports"):
-        if isinstance(tables.get(name), dict):
-            found.options[name] = tables.pop(name)
     for name, value in tables.items():
         try:
-            found.options[name] = _checked(name, value)
-        except ValueError as error:
+            found.options[name] = _TABLE.read(_TABLE.find(name), value)
+        except SettingError as error:
             problems.append(str(error))
     if not isinstance(filters, list) or not all(isinstance(each, dict) for each in filters):
         problems.append("write [[filter]] for each filter, in their order")
@@ -125,31 +160,6 @@ def parse_settings(text: str, path: Path) -> Settings:
         found.close()
         raise SettingsError("\n".join(f"{path}: {each}" for each in problems))
     return found
-
-
-def _checked(name: str, value: Any) -> Any:
-    """Return the value of a setting. Raises ValueError."""
-    expected = _KEYS.get(name)
-    if expected is None:
-        settings = (
-            f"the settings are {', '.join(_KEYS)}, [clients], [brokers], [users] and [[filter]]"
-        )
-        raise ValueError(f"unknown setting {name!r} ({did_you_mean(name, _KEYS) or settings})")
-    if name == "metrics_port" and type(value) is int:
-        value = str(value)
-    if expected is float and type(value) is int:
-        value = float(value)
-    is_named = name == "listen" and isinstance(value, dict)
-    if is_named and not (value and all(isinstance(each, str) for each in value.values())):
-        raise ValueError('write listen = { name = "host:port" }')
-    is_list = name == "upstream" and isinstance(value, list)
-    if is_list and not (value and all(isinstance(each, str) for each in value)):
-        raise ValueError('write upstream = ["host:port", "host:port"]')
-    if type(value) is not expected and not is_named and not is_list:
-        raise ValueError(f"{name} = {value!r} is not of type {expected.__name__}")
-    if name == "workers" and value < 1:
-        raise ValueError(f"workers = {value} is less than 1")
-    return value
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,7 @@ from krammar.auth import scram_server
 from krammar.auth.exchanges import LoginExchange, PlainExchange
 from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 from krammar.auth.scram import BY_NAME, MIN_ITERATIONS, Mechanism
-from krammar.auth.server_tls import TlsSettingError
+from krammar.util.settings import SettingError
 
 PLAIN = "PLAIN"
 _MECHANISMS = (PLAIN, *BY_NAME)
@@ -29,7 +29,7 @@ class KnownUsers:
         secret: hides which users exist.
 
     Raises:
-        TlsSettingError: there is no such mechanism, or the file cannot be read.
+        SettingError: there is no such mechanism, or the file cannot be read.
     """
 
     def __init__(self, mechanisms: list[str], users: Passwords, secret: bytes) -> None:
@@ -39,7 +39,7 @@ class KnownUsers:
                 reason = f"is not one of {', '.join(_MECHANISMS)}"
                 if each == OAUTHBEARER:
                     reason += "; let such logins pass to the brokers, without SASL here"
-                raise TlsSettingError("sasl.enabled.mechanisms", each, reason)
+                raise SettingError("sasl.enabled.mechanisms", reason, each)
         self._users = users
         self._secret = secret
         self._passwords: dict[str, str] = {}
@@ -47,7 +47,7 @@ class KnownUsers:
         self.reload()
 
     def reload(self) -> None:
-        """Read the file again, for new logins. Raises TlsSettingError."""
+        """Read the file again, for new logins. Raises SettingError."""
         passwords = _read(self._users)
         # Before the first login: its time must not reveal which users exist.
         credentials = {}
@@ -87,15 +87,15 @@ def _read(users: Passwords) -> dict[str, str]:
         try:
             found = tomllib.loads(Path(users).read_text(encoding="utf-8"))
         except OSError as error:
-            raise TlsSettingError("users", users, f"cannot be read: {error.strerror}") from None
+            raise SettingError("users", f"cannot be read: {error.strerror}", users) from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise TlsSettingError("users", users, f"is not TOML: {error}") from None
+            raise SettingError("users", f"is not TOML: {error}", users) from None
     else:
         found = users
     for name, password in found.items():
         if not name or not isinstance(password, str) or not password:
             # The value is not shown, because it is a password.
-            raise TlsSettingError("users", None, f'{name!r} needs a password: name = "password"')
+            raise SettingError("users", f'{name!r} needs a password: name = "password"')
     if not found:
-        raise TlsSettingError("users", None, 'has no user: name = "password"')
+        raise SettingError("users", 'has no user: name = "password"')
     return dict(found)

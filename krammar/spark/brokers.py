@@ -40,8 +40,7 @@ def settings_of(options: Options) -> Settings:
     try:
         return Settings.of({**_DEFAULTS, **options.client})
     except SettingsError as error:
-        message = str(error).removeprefix(f"{error.name}: ")
-        raise OptionError(CLIENT_PREFIX + error.name, message) from None
+        raise OptionError(CLIENT_PREFIX + error.name, error.reason, error.value) from None
 
 
 def brokers_text(settings: Settings) -> str:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from krammar.util.settings import SettingError
+
 
 class SparkSourceError(Exception):
     """Base of all errors that the data source raises; Spark shows their text."""
 
 
-class OptionError(SparkSourceError, ValueError):
+class OptionError(SettingError, SparkSourceError):
     """An option is unknown, malformed, not supported, or contradicts another one.
 
     ``name`` is the option's name in its documented spelling.
     """
 
-    def __init__(self, name: str, message: str) -> None:
-        super().__init__(f"option {name!r}: {message}")
-        self.name = name
+    between = ": "
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild_option_error, (self.name, str(self)))
-
-
-def _rebuild_option_error(name: str, text: str) -> OptionError:
-    error = OptionError(name, "")
-    error.args = (text,)
-    return error
+    @property
+    def label(self) -> str:
+        return f"option {self.name!r}"
 
 
 class SchemaError(SparkSourceError, ValueError):

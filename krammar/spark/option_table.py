@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Any
 
+from krammar.spark.errors import OptionError
 from krammar.spark.offsets import (
     INT64_MAX,
     Latest,
@@ -16,7 +15,7 @@ from krammar.spark.offsets import (
     parse_timestamp,
     parse_timestamps,
 )
-from krammar.util.settings import boolean, choice, integer, split_list, text
+from krammar.util.settings import Setting, SettingTable, boolean, choice, integer, split_list, text
 
 CLIENT_PREFIX = "kafka."
 
@@ -48,28 +47,6 @@ FRAMED = frozenset({"kafka", "journal"})
 _MESSAGES = _RECORDS | _JOURNAL
 DELIVERIES = ("at-least-once", "journal")
 _ANY = frozenset(SOURCES)
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option.
-
-    Attributes:
-        uses: the operations that accept it
-        sources: the values of ``source`` that accept it
-        parse: converts the text to the value; raises ValueError
-        default: the value if the option is not given
-        refused: why the option is not supported; empty if it is supported
-        ignored: why the option has no effect, which a warning says; empty if it has one
-    """
-
-    name: str
-    uses: frozenset[Use]
-    sources: frozenset[str]
-    parse: Callable[[str], Any]
-    default: Any = None
-    refused: str = ""
-    ignored: str = ""
 
 
 def _topics(value: str) -> tuple[str, ...]:
@@ -131,96 +108,106 @@ _FETCHES = "kafka.max.partition.fetch.bytes limits what a task holds in memory"
 _BYTES = "key and value are binary; use the option decode or from_krammar to decode them"
 _WRITTEN = "columns key and value are string or binary; use to_krammar to encode structs"
 
-# Names, uses and defaults in the first part match Spark's Kafka connector.
+# A setting applies to uses and to values of ``source``. Names, uses and defaults in the first part match Spark's
+# Kafka connector.
 _TABLE = (
-    Option("assign", _READS, _RECORDS, parse_assign),
-    Option("subscribe", _READS, _MESSAGES, _topics),
-    Option("subscribePattern", _READS, _MESSAGES, _pattern),
-    Option("startingOffsets", _READS, _RECORDS, parse_offsets),
-    Option("startingTimestamp", _READS, _RECORDS, parse_timestamp),
-    Option("startingOffsetsByTimestamp", _READS, _RECORDS, parse_timestamps),
-    Option(
+    Setting("assign", parse_assign, applies_to=_READS | _RECORDS),
+    Setting("subscribe", _topics, applies_to=_READS | _MESSAGES),
+    Setting("subscribePattern", _pattern, applies_to=_READS | _MESSAGES),
+    Setting("startingOffsets", parse_offsets, applies_to=_READS | _RECORDS),
+    Setting("startingTimestamp", parse_timestamp, applies_to=_READS | _RECORDS),
+    Setting("startingOffsetsByTimestamp", parse_timestamps, applies_to=_READS | _RECORDS),
+    Setting(
         "startingOffsetsByTimestampStrategy",
-        _READS,
-        _RECORDS,
         choice("error", "latest"),
         "error",
+        applies_to=_READS | _RECORDS,
     ),
-    Option("endingOffsets", _BATCH, _RECORDS, parse_offsets, Latest()),
-    Option("endingTimestamp", _BATCH, _RECORDS, parse_timestamp),
-    Option("endingOffsetsByTimestamp", _BATCH, _RECORDS, parse_timestamps),
-    Option("failOnDataLoss", _ALL, _RECORDS, boolean, True),
-    Option("minPartitions", _READS, _MESSAGES, integer(1)),
-    Option("maxRecordsPerPartition", _READS, _MESSAGES, _long),
-    Option("minRecordsPerPartition", _READS, _KAFKA, integer(1), 1000),
-    Option("includeHeaders", _ALL, _MESSAGES, boolean, False),
-    Option("maxOffsetsPerTrigger", _STREAM, _KAFKA, _long),
-    Option("minOffsetsPerTrigger", _STREAM, _KAFKA, _long),
-    Option("maxTriggerDelay", _STREAM, _KAFKA, _duration, 15 * 60_000),
-    Option("kafkaConsumer.pollTimeoutMs", _READS, _KAFKA, _long),
-    Option("fetchOffset.numRetries", _READS, _KAFKA, text, ignored=_RETRIES),
-    Option("fetchOffset.retryIntervalMs", _READS, _KAFKA, text, ignored=_RETRIES),
-    Option("groupIdPrefix", _READS, _KAFKA, text, ignored=_NO_GROUP),
-    Option("kafka.group.id", _READS, _KAFKA, text, ignored=_NO_GROUP),
-    Option("kafka.max.poll.records", _READS, _KAFKA, text, ignored=_FETCHES),
-    Option("kafka.enable.auto.commit", _READS, _KAFKA, text, refused=_NO_GROUP),
-    Option(
+    Setting("endingOffsets", parse_offsets, Latest(), applies_to=_BATCH | _RECORDS),
+    Setting("endingTimestamp", parse_timestamp, applies_to=_BATCH | _RECORDS),
+    Setting("endingOffsetsByTimestamp", parse_timestamps, applies_to=_BATCH | _RECORDS),
+    Setting("failOnDataLoss", boolean, True, applies_to=_ALL | _RECORDS),
+    Setting("minPartitions", integer(1), applies_to=_READS | _MESSAGES),
+    Setting("maxRecordsPerPartition", _long, applies_to=_READS | _MESSAGES),
+    Setting("minRecordsPerPartition", integer(1), 1000, applies_to=_READS | _KAFKA),
+    Setting("includeHeaders", boolean, False, applies_to=_ALL | _MESSAGES),
+    Setting("maxOffsetsPerTrigger", _long, applies_to=_STREAM | _KAFKA),
+    Setting("minOffsetsPerTrigger", _long, applies_to=_STREAM | _KAFKA),
+    Setting("maxTriggerDelay", _duration, 15 * 60_000, applies_to=_STREAM | _KAFKA),
+    Setting("kafkaConsumer.pollTimeoutMs", _long, applies_to=_READS | _KAFKA),
+    Setting("fetchOffset.numRetries", text, applies_to=_READS | _KAFKA, ignored=_RETRIES),
+    Setting("fetchOffset.retryIntervalMs", text, applies_to=_READS | _KAFKA, ignored=_RETRIES),
+    Setting("groupIdPrefix", text, applies_to=_READS | _KAFKA, ignored=_NO_GROUP),
+    Setting("kafka.group.id", text, applies_to=_READS | _KAFKA, ignored=_NO_GROUP),
+    Setting("kafka.max.poll.records", text, applies_to=_READS | _KAFKA, ignored=_FETCHES),
+    Setting("kafka.enable.auto.commit", text, applies_to=_READS | _KAFKA, refused=_NO_GROUP),
+    Setting(
         "kafka.auto.offset.reset",
-        _READS,
-        _KAFKA,
         text,
+        applies_to=_READS | _KAFKA,
         refused="use startingOffsets to choose where reading begins",
     ),
-    Option("kafka.key.deserializer", _READS, _KAFKA, text, refused=_BYTES),
-    Option("kafka.value.deserializer", _READS, _KAFKA, text, refused=_BYTES),
-    Option("topic", _WRITES, _KAFKA, _one("topic")),
-    Option("kafka.key.serializer", _WRITES, _KAFKA, text, refused=_WRITTEN),
-    Option("kafka.value.serializer", _WRITES, _KAFKA, text, refused=_WRITTEN),
-    Option(
+    Setting("kafka.key.deserializer", text, applies_to=_READS | _KAFKA, refused=_BYTES),
+    Setting("kafka.value.deserializer", text, applies_to=_READS | _KAFKA, refused=_BYTES),
+    Setting("topic", _one("topic"), applies_to=_WRITES | _KAFKA),
+    Setting("kafka.key.serializer", text, applies_to=_WRITES | _KAFKA, refused=_WRITTEN),
+    Setting("kafka.value.serializer", text, applies_to=_WRITES | _KAFKA, refused=_WRITTEN),
+    Setting(
         "kafka.transactional.id",
-        _WRITES,
-        _KAFKA,
         text,
+        applies_to=_WRITES | _KAFKA,
         refused="each task has its own producer, and producers cannot share a transaction;"
         " use delivery=journal to write each row once",
     ),
     # Spark passes these options of its own to every sink.
-    Option("checkpointLocation", _WRITE_STREAM, _KAFKA, text),
-    Option("queryName", _WRITE_STREAM, _KAFKA, text),
+    Setting("checkpointLocation", text, applies_to=_WRITE_STREAM | _KAFKA),
+    Setting("queryName", text, applies_to=_WRITE_STREAM | _KAFKA),
     # krammar's own.
-    Option("startingGroup", _READS, _KAFKA, _one("group")),
-    Option("commitGroup", _STREAM, _KAFKA, _one("group")),
-    Option("source", _ALL, _ANY, choice(*SOURCES), "kafka"),
-    Option("path", _ALL, _FILES | FRAMED, text),
-    Option("paths", _READS, _FILES, text),
-    Option("columns", _READS, _RECORDS, _names),
-    Option("decode", _READS, _MESSAGES, text),
-    Option("fields", _READS, _RECORDS, _names),
-    Option("decodeVersion", _READS, _RECORDS, integer(0)),
-    Option(
+    Setting("startingGroup", _one("group"), applies_to=_READS | _KAFKA),
+    Setting("commitGroup", _one("group"), applies_to=_STREAM | _KAFKA),
+    Setting("source", choice(*SOURCES), "kafka", applies_to=_ALL | _ANY),
+    Setting("path", text, applies_to=_ALL | _FILES | FRAMED),
+    Setting("paths", text, applies_to=_READS | _FILES),
+    Setting("columns", _names, applies_to=_READS | _RECORDS),
+    Setting("decode", text, applies_to=_READS | _MESSAGES),
+    Setting("fields", _names, applies_to=_READS | _RECORDS),
+    Setting("decodeVersion", integer(0), applies_to=_READS | _RECORDS),
+    Setting(
         "mode",
-        _READS,
-        _MESSAGES,
         choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST"),
         "PERMISSIVE",
+        applies_to=_READS | _MESSAGES,
     ),
-    Option("columnNameOfCorruptRecord", _READS, _RECORDS, text, "_corrupt_record"),
+    Setting("columnNameOfCorruptRecord", text, "_corrupt_record", applies_to=_READS | _RECORDS),
     # Journals.
-    Option("delivery", _WRITES, _KAFKA, choice(*DELIVERIES), DELIVERIES[0]),
-    Option("intents", _WRITES, _KAFKA, text),
-    Option("writeId", _BATCH_WRITE, _KAFKA, text),
-    Option("repeatedBatch", _WRITES, _KAFKA, choice("compare", "skip"), "compare"),
-    Option("message", _WRITES, _KAFKA, text),
-    Option("journalsPerTopic", _WRITES, _KAFKA, integer(1), 1),
-    Option("contentType", _ALL, FRAMED, text, "application/x-krammar-fixed"),
-    Option("splitBytes", _READS, _JOURNAL, integer(1), 64 << 20),
+    Setting("delivery", choice(*DELIVERIES), DELIVERIES[0], applies_to=_WRITES | _KAFKA),
+    Setting("intents", text, applies_to=_WRITES | _KAFKA),
+    Setting("writeId", text, applies_to=_BATCH_WRITE | _KAFKA),
+    Setting("repeatedBatch", choice("compare", "skip"), "compare", applies_to=_WRITES | _KAFKA),
+    Setting("message", text, applies_to=_WRITES | _KAFKA),
+    Setting("journalsPerTopic", integer(1), 1, applies_to=_WRITES | _KAFKA),
+    Setting("contentType", text, "application/x-krammar-fixed", applies_to=_ALL | FRAMED),
+    Setting("splitBytes", integer(1), 64 << 20, applies_to=_READS | _JOURNAL),
     # A client setting that sources without a client also use.
-    Option(
+    Setting(
         "kafka.isolation.level",
-        _READS,
-        _MESSAGES,
         choice("read_uncommitted", "read_committed"),
         "read_uncommitted",
+        applies_to=_READS | _MESSAGES,
     ),
 )
-TABLE: Mapping[str, Option] = {option.name.lower(): option for option in _TABLE}
+
+
+def _client_options() -> Iterator[str]:
+    """The client's settings as options, for a name that lacks the prefix."""
+    from krammar.client.settings import client_settings  # imported only for errors
+
+    for setting in client_settings().values():
+        if not setting.refused and not setting.ignored:
+            yield from (CLIENT_PREFIX + name for name in (setting.name, *setting.aliases))
+
+
+# Case is ignored, as in Spark.
+TABLE = SettingTable(
+    _TABLE, OptionError, fold=str.lower, unknown="is unknown", others=_client_options
+)

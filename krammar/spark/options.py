@@ -17,7 +17,6 @@ from typing import Any
 from krammar.spark.errors import OptionError
 from krammar.spark.offsets import Earliest, Latest, OfGroup
 from krammar.spark.option_table import CLIENT_PREFIX, FRAMED, TABLE, Use
-from krammar.util.diagnostics import meant, most_similar
 
 _log = logging.getLogger(__name__)
 
@@ -37,24 +36,18 @@ class Options:
         self.client: dict[str, str] = {}
         for name, value in given.items():
             key = name.lower()
-            option = TABLE.get(key)
-            if option is not None and option.ignored:
+            is_client = key.startswith(CLIENT_PREFIX)
+            if is_client and key not in TABLE:
+                self.client[key.removeprefix(CLIENT_PREFIX)] = value
+                continue
+            option = TABLE.find(name)
+            if option.ignored:
                 _log.warning("option %r has no effect: %s", option.name, option.ignored)
                 continue
-            if key.startswith(CLIENT_PREFIX) and (option is None or not option.refused):
+            if is_client:
                 self.client[key.removeprefix(CLIENT_PREFIX)] = value
-                if option is None:
-                    continue
-            if option is None:
-                near = meant(_similar(key))
-                raise OptionError(name, "is unknown" + (near and f"; {near}"))
-            if option.refused:
-                raise OptionError(option.name, f"is not supported: {option.refused}")
             self._texts[option.name] = value
-            try:
-                self._values[option.name] = option.parse(value)
-            except ValueError as error:
-                raise OptionError(option.name, f"{value!r}: {error}") from None
+            self._values[option.name] = TABLE.read(option, value)
         self._check_source()
 
     @property
@@ -79,7 +72,7 @@ class Options:
     def check_use(self, use: Use) -> None:
         """Raise OptionError if an option does not fit the operation."""
         for name in self._values:
-            if use not in TABLE[name.lower()].uses:
+            if use not in TABLE[name.lower()].applies_to:
                 raise OptionError(name, f"has no meaning in {use.value}")
 
     def check_selection(self) -> str | None:
@@ -138,7 +131,7 @@ class Options:
                 if self.given(name):
                     raise OptionError("minRecordsPerPartition", f"has no meaning with {name}")
         for name in self._values:
-            if source not in TABLE[name.lower()].sources:
+            if source not in TABLE[name.lower()].applies_to:
                 raise OptionError(name, f"has no meaning with source={source}")
         if source == "kafka":
             self._check_delivery()
@@ -167,14 +160,3 @@ class Options:
         ):
             if self.given(name):
                 raise OptionError(name, "has no meaning without delivery=journal or source=journal")
-
-
-def _similar(key: str) -> str | None:
-    """Return the option that an unknown name probably means: often a client's setting that lacks its prefix."""
-    from krammar.client.other_settings import ALIASES  # both only for errors
-    from krammar.client.settings import setting_names
-
-    if key in setting_names() or key in ALIASES:
-        return CLIENT_PREFIX + key
-    similar = most_similar(key, TABLE)
-    return TABLE[similar].name if similar else None

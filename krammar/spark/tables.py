@@ -12,8 +12,7 @@ from typing import Any
 
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from krammar.client.other_settings import ALIASES
-from krammar.client.settings import secret_names
+from krammar.client.settings import client_settings
 from krammar.spark.errors import OptionError
 from krammar.spark.option_table import CLIENT_PREFIX, TABLE, Use
 from krammar.spark.schema import HEADERS_TYPE
@@ -64,8 +63,8 @@ def columns_of_new_table(options: Mapping[str, str], columns: StructType) -> Str
     """
     names = {name.lower() for name in options}
     for name in names:
-        setting = name.removeprefix(CLIENT_PREFIX)
-        if ALIASES.get(setting, setting) in secret_names():
+        setting = client_settings().lookup(name.removeprefix(CLIENT_PREFIX))
+        if setting is not None and setting.secret:
             raise OptionError(
                 name,
                 "would be stored readably in the catalog and in files written from the table; "
@@ -90,7 +89,7 @@ def stored_options(columns: StructType, use: Use) -> dict[str, str]:
         metadata: dict[str, Any] = field.metadata or {}
         found.update(metadata.get(_KEY, {}))
     lower = {name.lower(): value for name, value in found.items()}
-    kept = {n: v for n, v in lower.items() if n not in TABLE or use in TABLE[n].uses}
+    kept = {n: v for n, v in lower.items() if n not in TABLE or use in TABLE[n].applies_to}
     if use in (Use.WRITE, Use.WRITE_STREAM) and "topic" not in kept:
         topics = [topic.strip() for topic in lower.get("subscribe", "").split(",")]
         if len(topics) == 1 and topics[0]:

@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from krammar.util.settings import SettingError
+
 _SPACE = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-class PropertiesError(ValueError):
-    """An entry is invalid. ``name`` is its key, ``line`` the number of its first line, from 1."""
-
-    def __init__(self, name: str, line: int, reason: str) -> None:
-        self.name = name
-        self.line = line
-        self.reason = reason
-        super().__init__(f"line {line}: {name}: {reason}")
 
 
 class Property(NamedTuple):
@@ -39,7 +31,7 @@ def parse_properties(text: str) -> list[Property]:
     """Return all entries in their order, duplicates included.
 
     Raises:
-        PropertiesError: ``\\u`` is not followed by four hexadecimal digits.
+        SettingError: ``\\u`` is not followed by four hexadecimal digits.
     """
     return [_entry(logical, line) for line, logical in _logical_lines(text)]
 
@@ -97,7 +89,8 @@ def _unescape(text: str, name: str, line: int) -> str:
                 if len(digits) != 4 or not all(
                     digit in "0123456789abcdefABCDEF" for digit in digits
                 ):
-                    raise PropertiesError(name, line, r"\u needs four hexadecimal digits")
+                    reason = r"\u needs four hexadecimal digits"
+                    raise SettingError(name, reason, origin=f"line {line}")
                 char = chr(int(digits, 16))
             else:
                 char = _ESCAPES.get(char, char)

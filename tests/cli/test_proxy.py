@@ -110,12 +110,12 @@ def test_options_that_cannot_be_used(
     ("text", "error"),
     [
         ("upstream =", "Invalid value"),
-        ("upstrem = 'x:1'", "unknown setting 'upstrem' (did you mean \"upstream\"?)"),
-        ("upstream = 'x:1'\nlisten = { a = 1 }", 'write listen = { name = "host:port" }'),
-        ("upstream = 'x:1'\nlisten = {}", 'write listen = { name = "host:port" }'),
-        ("upstream = 5", "upstream = 5 is not of type str"),
-        ("upstream = []", 'write upstream = ["host:port", "host:port"]'),
-        ("upstream = ['x:1', 2]", 'write upstream = ["host:port", "host:port"]'),
+        ("upstrem = 'x:1'", 'upstrem: unknown setting; did you mean "upstream"?'),
+        ("upstream = 'x:1'\nlisten = { a = 1 }", 'needs "host:port" or { name = "host:port" }'),
+        ("upstream = 'x:1'\nlisten = {}", 'needs "host:port" or { name = "host:port" }'),
+        ("upstream = 5", 'upstream: 5 needs "host:port" or'),
+        ("upstream = []", 'or ["host:port", "host:port"]'),
+        ("upstream = ['x:1', 2]", 'or ["host:port", "host:port"]'),
         ("filter = 'x'", "write [[filter]] for each filter, in their order"),
         ("[[filter]]", '[[filter]] 1: needs class = "module:Class"'),
         (

@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from krammar.client.errors import SettingsError
-from krammar.client.other_settings import ALIASES, NOT_SUPPORTED, WITHOUT_EFFECT
-from krammar.client.settings import Settings, setting_names
+from krammar.client.settings import (
+    NOT_SUPPORTED,
+    WITHOUT_EFFECT,
+    Settings,
+    client_settings,
+)
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -76,17 +80,12 @@ def test_what_has_no_effect_is_taken_and_says_so(
 
 
 def test_each_name_has_one_meaning() -> None:
-    names = setting_names()
-    assert set(ALIASES.values()) <= set(names)
-    for one, other in [
-        (names, ALIASES),
-        (names, NOT_SUPPORTED),
-        (names, WITHOUT_EFFECT),
-        (ALIASES, NOT_SUPPORTED),
-        (ALIASES, WITHOUT_EFFECT),
-        (NOT_SUPPORTED, WITHOUT_EFFECT),
-    ]:
-        assert not set(one) & set(other)
+    table = client_settings()
+    names = [each.name for each in table.values()]
+    aliases = [alias for each in table.values() for alias in each.aliases]
+    assert len(names) + len(aliases) == len({*names, *aliases})
+    assert {*NOT_SUPPORTED, *WITHOUT_EFFECT} < {*names}
+    assert not {*NOT_SUPPORTED} & {*WITHOUT_EFFECT}
 
 
 def test_librdkafkas_names() -> None:

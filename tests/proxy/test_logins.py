@@ -302,14 +302,17 @@ def test_the_proxy_logs_in_again_before_its_login_ends(caplog: pytest.LogCapture
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"clients": AT_PROXY}, "clients: security.protocol=SASL_PLAINTEXT needs users"),
+        ({"clients": AT_PROXY}, "clients: security.protocol: 'SASL_PLAINTEXT' needs users"),
         ({"users": USERS}, "users need SASL_PLAINTEXT or SASL_SSL"),
-        ({"clients": AT_PROXY, "users": {}}, "users has no user"),
+        ({"clients": AT_PROXY, "users": {}}, "users: has no user"),
         ({"clients": AT_PROXY, "users": {"eve": ""}}, "'eve' needs a password"),
-        ({"clients": AT_PROXY, "users": "/no/users.toml"}, "users=/no/users.toml cannot be read"),
+        (
+            {"clients": AT_PROXY, "users": "/no/users.toml"},
+            "users: '/no/users.toml' cannot be read",
+        ),
         (
             {"clients": AT_PROXY | {"sasl.enabled.mechanisms": "OAUTHBEARER"}, "users": USERS},
-            "sasl.enabled.mechanisms=OAUTHBEARER is not one of PLAIN",
+            "sasl.enabled.mechanisms: 'OAUTHBEARER' is not one of PLAIN",
         ),
     ],
 )

@@ -59,7 +59,7 @@ def test_an_invalid_file_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptu
         Path(files.proxy).write_text("half of a file")
         proxy.reload()
         assert served(address(proxy)) == old
-    assert "keys, certificates and users remain as before: ssl.keystore.location=" in caplog.text
+    assert "keys, certificates and users remain as before: ssl.keystore.location: " in caplog.text
 
 
 def test_users_from_a_file(tmp_path: Path) -> None:

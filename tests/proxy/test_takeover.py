@@ -159,10 +159,10 @@ def test_sighup_takes_over_a_valid_file_and_keeps_the_chain_for_an_invalid_one(
             assert {proxy.mark() for _ in range(8)} == {"two"}
             assert open_before.ask(MetadataRequest(topics=[]), 12).response.cluster_id == "one"
             for broken, expected in (
-                ("upstream = 7", "upstream = 7 is not of type str"),
+                ("upstream = 7", 'upstream: 7 needs "host:port"'),
                 ("no toml", "proxy.toml: "),
                 (text(upstream, "x") + "broken = true", "KeyError: 'broken on purpose' ("),
-                (text(upstream, "x") + "[clients]\na = 1", "clients: a is unknown"),
+                (text(upstream, "x") + "[clients]\na = 1", "clients: a: unknown setting"),
                 (text(upstream, "x").replace("marks:", "absent:"), "'absent' is not found"),
             ):
                 write(path, broken)
@@ -316,9 +316,9 @@ def test_check_reports_everything_at_once(tmp_path: Path) -> None:
     code, output = check(path)
     assert code == 1
     for expected in (
-        "upstream = 7 is not of type str",
-        "unknown setting 'colour'",
-        "workers = 0 is less than 1",
+        'upstream: 7 needs "host:port"',
+        "colour: unknown setting",
+        "workers: 0 needs a whole number from 1 on",
         "[[filter]] 1: krammar.proxy.filters.deny:Deny: ",
         "[[filter]] 2: module 'absent' is not found",
     ):

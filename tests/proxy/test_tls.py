@@ -304,13 +304,13 @@ def test_draining_over_tls_waits_for_responses(files: Certificates) -> None:
 @pytest.mark.parametrize(
     ("clients", "message"),
     [
-        ({"security.protocol": "TLS"}, "security.protocol=TLS is not one of PLAINTEXT, SSL"),
-        ({"security.protocol": "SSL"}, "ssl.keystore.location is missing"),
+        ({"security.protocol": "TLS"}, "security.protocol: 'TLS' needs one of PLAINTEXT, SSL"),
+        ({"security.protocol": "SSL"}, "ssl.keystore.location: is missing"),
         ({"ssl.keystore.location": "x"}, "needs security.protocol=SSL or SASL_SSL"),
-        ({"acks": "1"}, "clients: acks is unknown"),
+        ({"acks": "1"}, "clients: acks: unknown setting"),
         (
             {"security.protocol": "SSL", "ssl.keystore.location": "/no/file.pem"},
-            "clients: ssl.keystore.location=/no/file.pem cannot be read: No such file",
+            "clients: ssl.keystore.location: '/no/file.pem' cannot be read: No such file",
         ),
     ],
 )

@@ -133,12 +133,12 @@ CASES = [
     *(
         Case(option.name, "1", SEGMENTS, reads(segments_0=600))
         for option in TABLE.values()
-        if option.ignored and Use.READ in option.uses
+        if option.ignored and Use.READ in option.applies_to
     ),
     *(
         Case(option.name, "1", SEGMENTS, "is not supported")
         for option in TABLE.values()
-        if option.refused and Use.READ in option.uses
+        if option.refused and Use.READ in option.applies_to
     ),
 ]
 
@@ -157,7 +157,7 @@ def fields_of(got: Got) -> tuple[list[str], ...]:
 
 def test_no_option_is_left_out() -> None:
     """A new one needs a case above."""
-    known = {option.name for option in TABLE.values() if Use.READ in option.uses}
+    known = {option.name for option in TABLE.values() if Use.READ in option.applies_to}
     assert {case.option for case in CASES} == known
 
 
@@ -167,7 +167,7 @@ def test_no_option_is_left_out() -> None:
         pytest.param(case, source, id=f"{case.option}-{case.value}-{source}")
         for case in CASES
         for source in ("kafka", "logs")
-        if source in TABLE[case.option.lower()].sources
+        if source in TABLE[case.option.lower()].applies_to
         and (case.option != "source" or source == case.value)
         # Of kafka it is for writing journals.
         and (case.option, source) != ("path", "kafka")

@@ -19,8 +19,8 @@ from krammar.broker.config.definitions import (
 from krammar.broker.config.listeners import Listener, read_listeners
 from krammar.broker.config.overrides import Levels, Overridable, check_topic, in_force, log_config
 from krammar.broker.log.log_config import LogConfig
-from krammar.util.properties import PropertiesError, decode, parse_properties
-from krammar.util.settings import unknown_setting
+from krammar.util.properties import decode, parse_properties
+from krammar.util.settings import SettingError
 
 
 class BrokerSettings:
@@ -142,15 +142,14 @@ class BrokerConfig(BrokerSettings):
         for name in self.static:
             if not _known(name):
                 where = f" ({origins[name]})" if name in origins else ""
-                self.warnings.append(f"{name}: {unknown_setting(name, BROKER_CONFIGS)}{where}")
+                self.warnings.append(f"{name}: {BROKER_CONFIGS.unknown(name)}{where}")
         try:
             self._read()
             self.set_dynamic({}, {})
             check_topic(self.topics, {})
         except ConfigError as error:
-            if error.origin or error.name not in origins:
-                raise
-            raise error.at(origins[error.name]) from None
+            error.origin = error.origin or origins.get(error.name, "")
+            raise
 
     @classmethod
     def from_properties(
@@ -177,8 +176,8 @@ class BrokerConfig(BrokerSettings):
         repeated: list[str] = []
         try:
             entries = parse_properties(text)
-        except PropertiesError as error:
-            origin = f"line {error.line} of {file}"
+        except SettingError as error:
+            origin = f"{error.origin} of {file}"
             raise ConfigError(error.name, None, error.reason, origin) from None
         for name, value, line in entries:
             if name in static:
@@ -206,8 +205,7 @@ class BrokerConfig(BrokerSettings):
         for key, value in overrides.items():
             name = key if _known(key) else _BY_ATTRIBUTE.get(key, "")
             if not name:
-                reason = unknown_setting(key.replace("_", "."), BROKER_CONFIGS)
-                raise ConfigError(key, None, reason)
+                raise ConfigError(key, None, BROKER_CONFIGS.unknown(key.replace("_", ".")))
             if value is not None:
                 static[name] = setting_text(value) or ""
         return cls(static)
@@ -303,7 +301,7 @@ class BrokerConfig(BrokerSettings):
         values: dict[str, Any] = {}
         for name, definition in BROKER_CONFIGS.items():
             text = self.static.get(name)
-            values[name] = definition.default_value if text is None else definition.parse(text)
+            values[name] = definition.default if text is None else definition.parse(text)
         for name, own in _ATTRIBUTES.items():
             setattr(self, own, values[name])
         for name, text in self.static.items():

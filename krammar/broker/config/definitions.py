@@ -17,7 +17,17 @@ from kafka_wire import ConfigType
 
 from krammar.logfiles.uuids import parse_uuid
 from krammar.util.configs import config_rows
-from krammar.util.settings import Parser, boolean, integer, number, split_list, trimmed
+from krammar.util.settings import (
+    Parser,
+    Setting,
+    SettingError,
+    SettingTable,
+    boolean,
+    integer,
+    number,
+    split_list,
+    trimmed,
+)
 from krammar.util.sockets import parse_address
 
 # Constants of this module are faster to read than the members of the enumeration.
@@ -29,7 +39,7 @@ STRING = ConfigType.STRING
 CLASS = ConfigType.CLASS
 
 
-class ConfigError(ValueError):
+class ConfigError(SettingError):
     """A setting is invalid.
 
     Attributes:
@@ -43,18 +53,9 @@ class ConfigError(ValueError):
     def __init__(
         self, name: str, value: str | None, reason: str, origin: str = "", *, api: str | None = None
     ) -> None:
-        self.name = name
-        self.value = value
-        self.reason = reason
-        self.origin = origin
+        super().__init__(name, reason, value, origin)
         shown = "null" if value is None else value
         self.api = api or f"Invalid value {shown} for configuration {name}: {reason}"
-        what = f"{name}:" if value is None else f"{name}: {value!r}"
-        super().__init__(f"{what} {reason} ({origin})" if origin else f"{what} {reason}")
-
-    def at(self, origin: str) -> ConfigError:
-        """Return the same error with the position of the text."""
-        return ConfigError(self.name, self.value, self.reason, origin, api=self.api)
 
 
 def refused(name: str, value: object, reason: str, api: str) -> ConfigError:
@@ -76,12 +77,15 @@ class UpdateMode(Enum):
 Validator = Callable[[str, Any], object]
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigDef:
-    """One setting of a topic or a broker.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigDef(Setting):
+    """One setting of a topic, a group or a broker: what Kafka's protocol reports of it, beside the value.
+
+    ``parse`` converts text, and returns a bool, int, float, str, or list[str] without duplicates. It raises
+    ConfigError if the text does not match the type, or if the value is out of range.
 
     Attributes:
-        default: as text; None if there is none
+        default_text: the default as text; None if there is none
         doc: one or two sentences
         synonyms: the broker's settings that supply the value, each with the factor that converts it
             (hours to milliseconds); the first one that is set wins. A broker's setting
@@ -91,56 +95,22 @@ class ConfigDef:
         internal: accepted, but never shown
     """
 
-    name: str
     type: ConfigType
-    default: str | None = None
-    validator: Validator | None = None
-    doc: str = ""
-    synonyms: tuple[tuple[str, int], ...] = ()
-    mode: UpdateMode = UpdateMode.READ_ONLY
-    effect: bool = True
-    internal: bool = False
-
-    @property
-    def sensitive(self) -> bool:
-        """Whether the value is a secret, which no response and no log line shows."""
-        return self.type is PASSWORD
+    default_text: str | None
+    doc: str
+    synonyms: tuple[tuple[str, int], ...]
+    mode: UpdateMode
+    effect: bool
+    internal: bool
 
     @property
     def read_only(self) -> bool:
         return self.mode is UpdateMode.READ_ONLY
 
     @property
-    def default_value(self) -> Any:
-        """The parsed default; None if there is none."""
-        return None if self.default is None else self.parse(self.default)
-
-    @property
     def synonym(self) -> str | None:
         """The first broker setting that supplies the default of a topic's setting."""
         return self.synonyms[0][0] if self.synonyms else None
-
-    def parse(self, text: str) -> Any:
-        """Convert text and check its range.
-
-        Returns:
-            A bool, int, float, str, or list[str] without duplicates.
-
-        Raises:
-            ConfigError: the text does not match the type, or the value is out of range.
-        """
-        value = self.convert(text)
-        if self.validator is not None:
-            self.validator(self.name, value)
-        return value
-
-    def convert(self, text: str) -> Any:
-        """Convert text without checking the range. Raises ConfigError if it does not match the type."""
-        parser, api = _PARSERS[self.type]
-        try:
-            return parser(text)
-        except ValueError as error:
-            raise refused(self.name, text, str(error), api) from None
 
 
 def setting_text(value: Any) -> str | None:
@@ -346,21 +316,38 @@ def _number(text: str) -> float:
 _NO_DOC = "Known for compatibility; this broker does not act on it."
 
 
-def _table(name: str) -> dict[str, ConfigDef]:
-    return {row["name"]: _definition(row) for row in config_rows(name)}
+def _table(name: str) -> SettingTable[ConfigDef]:
+    return SettingTable(map(_definition, config_rows(name)), ConfigError)
 
 
 def _definition(row: dict[str, str]) -> ConfigDef:
+    name = row["name"]
+    kind = ConfigType[row["type"].upper()]
+    convert, api = _PARSERS[kind]
+    validate = parse_validator(row["values"])
+
+    def parse(text: str) -> Any:
+        try:
+            value = convert(text)
+        except ValueError as error:
+            raise refused(name, text, str(error), api) from None
+        if validate is not None:
+            validate(name, value)
+        return value
+
+    default = None if row["default"] == "-" else row["default"]
     flags = row["flags"].split()
     synonyms = row.get("synonyms")
     return ConfigDef(
-        row["name"],
-        ConfigType[row["type"].upper()],
-        None if row["default"] == "-" else row["default"],
-        parse_validator(row["values"]),
-        row["doc"] or _NO_DOC,
-        ((row["name"], 1),) if synonyms is None else tuple(map(_synonym, synonyms.split())),
-        UpdateMode(row.get("update", "read-only")),
+        name=name,
+        parse=parse,
+        default=None if default is None else parse(default),
+        secret=kind is PASSWORD,
+        type=kind,
+        default_text=default,
+        doc=row["doc"] or _NO_DOC,
+        synonyms=((name, 1),) if synonyms is None else tuple(map(_synonym, synonyms.split())),
+        mode=UpdateMode(row.get("update", "read-only")),
         effect="no-effect" not in flags,
         internal="internal" in flags,
     )

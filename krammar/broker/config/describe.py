@@ -22,7 +22,7 @@ _SYNONYMS = {
     for definition in TOPIC_CONFIGS.values()
     for name, _ in definition.synonyms
 }
-_DEFAULTS = {name: definition.default for name, definition in BROKER_CONFIGS.items()}
+_DEFAULTS = {name: definition.default_text for name, definition in BROKER_CONFIGS.items()}
 # On a listener, the name of a SASL mechanism may precede these keys.
 _BY_MECHANISM = re.compile(
     r"(?:.+\.)?(sasl\.jaas\.config|sasl\.login\.callback\.handler\.class|sasl\.login\.class"
@@ -77,10 +77,12 @@ def describe_overrides(
         value = None if definition is None else setting_text(settings.value(name, overrides))
         synonyms = [Synonym(name=name, value=value, source=source)] if name in overrides else []
         if definition is not None and definition.synonym is not None:
-            synonyms += _synonyms(definition.synonym, definition.sensitive, _places(config))
+            synonyms += _synonyms(definition.synonym, definition.secret, _places(config))
         elif definition is not None and source == ConfigSource.GROUP_CONFIG:
             synonyms.append(
-                Synonym(name=name, value=definition.default, source=ConfigSource.DEFAULT_CONFIG)
+                Synonym(
+                    name=name, value=definition.default_text, source=ConfigSource.DEFAULT_CONFIG
+                )
             )
         found.append(_description(name, value, synonyms, definition, read_only=False))
     return found
@@ -88,7 +90,7 @@ def describe_overrides(
 
 def _broker_entry(config: BrokerConfig, name: str, places: Places) -> Description:
     definition = BROKER_CONFIGS.get(_general(name))
-    sensitive = definition is None or definition.sensitive
+    sensitive = definition is None or definition.secret
     synonyms = _synonyms(name, sensitive, places)
     value = _shown(definition, synonyms[0].value) if synonyms else None
     if name == "node.id":
@@ -110,7 +112,7 @@ def _description(
         config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG,
         synonyms=synonyms,
         config_type=ConfigType.UNKNOWN if definition is None else definition.type,
-        is_sensitive=definition is None or definition.sensitive,
+        is_sensitive=definition is None or definition.secret,
         read_only=read_only,
         documentation=None if definition is None else definition.doc,
     )
@@ -151,6 +153,6 @@ def _shown(definition: ConfigDef | None, text: str | None) -> str | None:
     if definition is None or text is None:
         return text
     try:
-        return setting_text(definition.convert(text))
+        return setting_text(definition.parse(text))
     except ConfigError:
         return text

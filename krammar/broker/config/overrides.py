@@ -38,7 +38,7 @@ def in_force(definition: ConfigDef, levels: Levels) -> Any:
             if definition.name == "retention.ms" and value < 0:
                 return -1
             return value if factor == 1 else value * factor
-    return definition.default_value
+    return definition.default
 
 
 class Overridable:

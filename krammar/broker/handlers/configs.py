@@ -331,7 +331,7 @@ def _listed(
             verb = operation.name.lower()
             message = f"Config value {verb} is not allowed for config key: {config.name}"
         raise ApiError(kw.ErrorCode.INVALID_CONFIG, message)
-    text = current.get(config.name, definition.default or "")
+    text = current.get(config.name, definition.default_text or "")
     values = dict.fromkeys(value for value in text.split(",") if value)
     for value in (config.value or "").split(","):
         if operation is kw.AlterConfigOp.APPEND:

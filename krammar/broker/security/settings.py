@@ -52,7 +52,7 @@ class ListenerSettings:
             own, text = name, self.get(name)
         definition = BROKER_CONFIGS[name]
         try:
-            return definition.default_value if text is None else definition.parse(text)
+            return definition.default if text is None else definition.parse(text)
         except ConfigError as error:
             raise ConfigError(own, error.value, error.reason) from None
 

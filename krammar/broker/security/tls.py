@@ -10,6 +10,7 @@ from krammar.auth.names import CertificateError
 from krammar.broker.config import BrokerConfig, ConfigError, Listener
 from krammar.broker.security.settings import ListenerSettings
 from krammar.broker.session import ANONYMOUS
+from krammar.util.settings import SettingError
 
 log = logging.getLogger("krammar.broker")
 
@@ -19,7 +20,7 @@ def listener_context(config: BrokerConfig, listener: Listener) -> server_tls.Con
     settings = ListenerSettings(config, listener)
     try:
         return server_tls.server_context(settings, _client_auth(settings), listener.name, log)
-    except server_tls.TlsSettingError as error:
+    except SettingError as error:
         name, reason = error.name, error.reason
         if name == server_tls.KEY and error.value is None:
             name = settings.own(name)

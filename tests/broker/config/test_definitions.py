@@ -33,12 +33,12 @@ def test_tables_are_whole() -> None:
         assert not BROKER_CONFIGS[name].effect
     for definition in BROKER_CONFIGS.values():
         assert definition.doc.endswith("."), definition.name
-        if definition.default is not None:
-            definition.parse(definition.default)
+        if definition.default_text is not None:
+            assert definition.parse(definition.default_text) == definition.default
 
 
 def test_secrets() -> None:
-    secret = {name for name, each in BROKER_CONFIGS.items() if each.sensitive}
+    secret = {name for name, each in BROKER_CONFIGS.items() if each.secret}
     assert {"ssl.keystore.password", "ssl.key.password", "sasl.jaas.config"} <= secret
     assert "ssl.keystore.location" not in secret
 

@@ -221,7 +221,7 @@ def test_broker_in_every_version(client: RawClient, version: int) -> None:
     assert found["message.max.bytes"].config_source == ConfigSource.DEFAULT_CONFIG
     assert found["log.dirs"].config_source == ConfigSource.STATIC_BROKER_CONFIG
     for config in result.configs:
-        assert config.is_sensitive == BROKER_CONFIGS[config.name].sensitive
+        assert config.is_sensitive == BROKER_CONFIGS[config.name].secret
         if config.is_sensitive:
             assert config.value is None
 

@@ -109,7 +109,9 @@ CASES: dict[str, list[tuple[dict[str, str], str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", [n for n, o in TABLE.items() if o.uses == {Use.READ_STREAM}])
+@pytest.mark.parametrize(
+    "name", [n for n, o in TABLE.items() if o.applies_to & {*Use} == {Use.READ_STREAM}]
+)
 def test_options_of_streams(
     spark: SparkSession, cluster: Cluster, flow: str, tmp_path: Path, name: str
 ) -> None:

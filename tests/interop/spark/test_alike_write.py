@@ -186,7 +186,9 @@ OPTIONS: dict[str, tuple[str, str, str | None]] = {
 }
 
 
-@pytest.mark.parametrize("name", [n for n, option in TABLE.items() if Use.WRITE in option.uses])
+@pytest.mark.parametrize(
+    "name", [n for n, option in TABLE.items() if Use.WRITE in option.applies_to]
+)
 def test_options(
     spark: SparkSession, cluster: Cluster, topics: Mapping[str, str], name: str
 ) -> None:
