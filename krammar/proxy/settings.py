@@ -39,10 +39,19 @@ def _is_listen(value: Any) -> bool:
     return isinstance(value, str) or (isinstance(value, dict) and _are_texts(value.values()))
 
 
+def _are_tables(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
+
+
 _text = _fits("text", lambda value: isinstance(value, str))
 _boolean = _fits("true or false", lambda value: isinstance(value, bool))
 _text_or_table = _fits("text or a table", lambda value: isinstance(value, str | dict))
-_number = _fits("a number", lambda value: type(value) in (int, float))
+
+
+def _seconds(value: Any) -> float:
+    if type(value) not in (int, float):
+        raise ValueError("needs a number of seconds")
+    return float(value)
 
 
 def _kafka_settings(value: Any) -> dict[str, Any]:
@@ -52,17 +61,17 @@ def _kafka_settings(value: Any) -> dict[str, Any]:
     return dict(_flat(value))
 
 
-# The settings of a file, except for [[filter]].
+# The settings of a file: the arguments of ``Proxy``, what starts it, and the filters.
 _TABLE = SettingTable(
     (
         Setting("upstream", _fits('"host:port" or ["host:port", "host:port"]', _is_upstream)),
         Setting("listen", _fits('"host:port" or { name = "host:port" }', _is_listen)),
         Setting("advertise", _text),
         Setting("broker_ports", _text_or_table),
-        Setting("broker_port_timeout", lambda value: float(_number(value))),
+        Setting("broker_port_timeout", _seconds),
         Setting("refuse_unknown", _boolean),
         Setting("max_frame", _fits("a whole number", lambda value: type(value) is int)),
-        Setting("drain_timeout", lambda value: float(_number(value))),
+        Setting("drain_timeout", _seconds),
         Setting("clients", _kafka_settings, secret=True),
         Setting("brokers", _kafka_settings, secret=True),
         Setting("users", _text_or_table, secret=True),
@@ -72,6 +81,7 @@ _TABLE = SettingTable(
         ),
         Setting("metrics_port", lambda value: _text(str(value) if type(value) is int else value)),
         Setting("reload", _boolean),
+        Setting("filter", _fits("[[filter]] for each filter, in their order", _are_tables)),
     )
 )
 
@@ -139,16 +149,12 @@ def parse_settings(text: str, path: Path) -> Settings:
         raise SettingsError(f"{path}: {error}") from error
     found = Settings()
     problems: list[str] = []
-    filters = tables.pop("filter", [])
     for name, value in tables.items():
         try:
             found.options[name] = _TABLE.read(_TABLE.find(name), value)
         except SettingError as error:
             problems.append(str(error))
-    if not isinstance(filters, list) or not all(isinstance(each, dict) for each in filters):
-        problems.append("write [[filter]] for each filter, in their order")
-        filters = []
-    for number, each in enumerate(filters, 1):
+    for number, each in enumerate(found.options.pop("filter", ()), 1):
         name = each.pop("class", None)
         try:
             if not isinstance(name, str):

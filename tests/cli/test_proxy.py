@@ -116,7 +116,8 @@ def test_options_that_cannot_be_used(
         ("upstream = 5", 'upstream: 5 needs "host:port" or'),
         ("upstream = []", 'or ["host:port", "host:port"]'),
         ("upstream = ['x:1', 2]", 'or ["host:port", "host:port"]'),
-        ("filter = 'x'", "write [[filter]] for each filter, in their order"),
+        ("filter = 'x'", "filter: 'x' needs [[filter]] for each filter, in their order"),
+        ("filters = []", 'filters: unknown setting; did you mean "filter"?'),
         ("[[filter]]", '[[filter]] 1: needs class = "module:Class"'),
         (
             "[[filter]]\nclass = 'my_filters:Hide'\nsize = 1",

@@ -81,6 +81,9 @@ Validator = Callable[[str, Any], object]
 class ConfigDef(Setting):
     """One setting of a topic, a group or a broker: what Kafka's protocol reports of it, beside the value.
 
+    It differs from settings of other programs because values and errors are parts of responses: values are text in
+    Java's form, and an error also has Kafka's words, which depend on the type and on the check that fails.
+
     ``parse`` converts text, and returns a bool, int, float, str, or list[str] without duplicates. It raises
     ConfigError if the text does not match the type, or if the value is out of range.
 
