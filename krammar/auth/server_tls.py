@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from krammar.auth import names, tls
-from krammar.util.settings import SettingError
+from krammar.util.settings import SettingError, split_names
 
 
 class Texts(Protocol):
@@ -21,9 +21,6 @@ class Texts(Protocol):
 
     def get(self, name: str) -> str | None:
         """Return a setting without surrounding white space; None if it is not set."""
-
-    def get_list(self, name: str) -> list[str]:
-        """Return the values of a list that are not empty."""
 
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -161,7 +158,7 @@ def name_of_peer(transport: asyncio.BaseTransport) -> str | None:
 
 def _set_versions(context: ssl.SSLContext, settings: Texts) -> None:
     name = "ssl.enabled.protocols"
-    enabled = settings.get_list(name) or list(_VERSIONS)
+    enabled = split_names(settings.get(name)) or list(_VERSIONS)
     for version in enabled:
         if version not in _VERSIONS:
             raise SettingError(name, f"is not one of {', '.join(_VERSIONS)}", version)
@@ -171,7 +168,7 @@ def _set_versions(context: ssl.SSLContext, settings: Texts) -> None:
 
 def _set_ciphers(context: ssl.SSLContext, settings: Texts) -> None:
     name = "ssl.cipher.suites"
-    suites = settings.get_list(name)
+    suites = split_names(settings.get(name))
     if not suites:
         return
     older = [_openssl_name(suite) for suite in suites if suite not in _TLS13_SUITES]

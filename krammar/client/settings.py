@@ -35,6 +35,7 @@ from krammar.util.settings import (
     choice,
     integer,
     split_list,
+    split_names,
     text,
     trimmed,
 )
@@ -147,7 +148,7 @@ def parse_endpoint(value: Any) -> str:
 
 
 def parse_extensions(value: Any) -> tuple[tuple[str, str], ...]:
-    pairs = [part.partition("=") for part in split_list(text(value)) if part]
+    pairs = [part.partition("=") for part in split_names(text(value))]
     found = {key.strip(): extension.strip() for key, _, extension in pairs}
     try:
         check_extensions(found)

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from krammar.util.settings import Setting, SettingError, SettingTable, choice, split_list, text
+from krammar.util.settings import Setting, SettingError, SettingTable, choice, split_names, text
 
 if TYPE_CHECKING:
     from krammar.proxy.users import KnownUsers, Passwords
@@ -81,7 +81,7 @@ class Clients:
         if sasl and users is not None:
             from krammar.proxy.users import KnownUsers
 
-            mechanisms = self._texts.get_list("sasl.enabled.mechanisms")
+            mechanisms = split_names(self._texts.get("sasl.enabled.mechanisms"))
             secret = os.urandom(32) if secret is None else secret
             self.users = KnownUsers(mechanisms, users, secret)
         elif sasl:
@@ -129,9 +129,6 @@ class _Texts:
         if not found and name in ("ssl.keystore.type", "ssl.truststore.type"):
             return "PEM"
         return found or None
-
-    def get_list(self, name: str) -> list[str]:
-        return [each for each in split_list(self.get(name) or "") if each]
 
 
 def _text(value: Any) -> str:

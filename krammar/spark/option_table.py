@@ -15,7 +15,7 @@ from krammar.spark.offsets import (
     parse_timestamp,
     parse_timestamps,
 )
-from krammar.util.settings import Setting, SettingTable, boolean, choice, integer, split_list, text
+from krammar.util.settings import Setting, SettingTable, boolean, choice, integer, split_names, text
 
 CLIENT_PREFIX = "kafka."
 
@@ -50,14 +50,14 @@ _ANY = frozenset(SOURCES)
 
 
 def _topics(value: str) -> tuple[str, ...]:
-    topics = tuple(filter(None, split_list(value)))
+    topics = tuple(split_names(value))
     if not topics:
         raise ValueError("no topic is named")
     return topics
 
 
 def _names(value: str) -> tuple[str, ...]:
-    names = tuple(filter(None, split_list(value)))
+    names = tuple(split_names(value))
     if not names:
         raise ValueError("names nothing")
     for name in names:

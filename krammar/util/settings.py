@@ -174,6 +174,11 @@ def split_list(value: str) -> list[str]:
     return [item.strip() for item in value.split(",")] if value else []
 
 
+def split_names(value: str | None) -> list[str]:
+    """Split a comma-separated text as ``split_list`` does, without empty values."""
+    return [item for item in split_list(value or "") if item]
+
+
 def text(value: Any) -> str:
     """Return text as it is."""
     if not isinstance(value, str):

@@ -18,6 +18,7 @@ from krammar.util.settings import (
     integer,
     number,
     split_list,
+    split_names,
     text,
     trimmed,
 )
@@ -135,6 +136,8 @@ def test_the_search_for_a_similar_name_is_imported_late() -> None:
         (choice("None", "All"), "ALL", "All"),
         (split_list, " a, ,b ", ["a", "", "b"]),
         (split_list, " ", []),
+        (split_names, " a, ,b ", ["a", "b"]),
+        (split_names, None, []),
     ],
 )
 def test_values(parse: Parser, value: object, expected: object) -> None:

@@ -26,6 +26,7 @@ from krammar.util.settings import (
     integer,
     number,
     split_list,
+    split_names,
     trimmed,
 )
 from krammar.util.sockets import parse_address
@@ -240,7 +241,7 @@ def segment_age(name: str, value: Any) -> None:
 def connections_by_ip(text: str) -> dict[str, int]:
     """Parse max.connections.per.ip.overrides, such as ``127.0.0.1:200,::1:100``. Raises ValueError."""
     found = {}
-    for each in filter(None, split_list(text)):
+    for each in split_names(text):
         host, _, count = each.rpartition(":")
         if not host or not (count.isascii() and count.isdigit()):
             raise ValueError(f"{each!r} is not an address and a number, such as 127.0.0.1:200")

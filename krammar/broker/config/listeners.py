@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from krammar.broker.config.definitions import ConfigError
-from krammar.util.settings import split_list
+from krammar.util.settings import split_names
 
 # Listeners of this name speak ``wafka_wire``, not Kafka's protocol (krammar.broker.wafka).
 WAFKA = "WAFKA"
@@ -87,7 +87,7 @@ def _parse_endpoints(key: str, texts: Sequence[str]) -> list[ListenerAddress]:
 def _parse_protocols(text: str) -> dict[str, str]:
     """Parse comma-separated ``NAME:PROTOCOL`` pairs; the last duplicate wins. Raises ConfigError."""
     protocols: dict[str, str] = {}
-    for pair in filter(None, split_list(text)):
+    for pair in split_names(text):
         name, colon, protocol = pair.rpartition(":")
         name, protocol = name.strip().upper(), protocol.strip().upper()
         if not colon or not name:

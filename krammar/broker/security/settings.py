@@ -11,7 +11,7 @@ from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 from krammar.auth.oauth import JwtSettings
 from krammar.auth.scram import BY_NAME
 from krammar.broker.config import BROKER_CONFIGS, BrokerConfig, ConfigError, Listener
-from krammar.util.settings import split_list
+from krammar.util.settings import split_names
 
 PLAIN = "PLAIN"
 _SUPPORTED = (PLAIN, *BY_NAME, OAUTHBEARER)
@@ -39,10 +39,6 @@ class ListenerSettings:
         """Return a setting without surrounding white space; None if it is not set."""
         found = self.first(self.own(name), name)
         return None if found is None else found[1].strip()
-
-    def get_list(self, name: str) -> list[str]:
-        """Return the values of a list that are not empty."""
-        return [part for part in split_list(self.get(name) or "") if part]
 
     def of_mechanism(self, mechanism: str, name: str) -> Any:
         """Return the value of a setting that can be set for one mechanism. Raises ConfigError."""
@@ -87,7 +83,7 @@ def sasl_settings(config: BrokerConfig, listener: Listener) -> SaslSettings:
     if config.get(settings.own(name)) is None and config.get(name) is None:
         mechanisms = (*((PLAIN,) if plain_jaas is not None else ()), *BY_NAME)
     else:
-        mechanisms = tuple(dict.fromkeys(settings.get_list(name)))
+        mechanisms = tuple(dict.fromkeys(split_names(settings.get(name))))
         if not mechanisms:
             raise ConfigError(name, None, f"needs at least one of {', '.join(_SUPPORTED)}")
     for mechanism in mechanisms:
