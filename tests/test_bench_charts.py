@@ -23,16 +23,14 @@ def test_the_page_and_its_pictures_are_drawn_from_its_tables(page: str) -> None:
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
 def test_a_bar_is_as_long_as_its_figure(chart: Chart, page: str) -> None:
-    figures = [list(charts.values(panel, page)) for panel in chart.panels]
     picture = ElementTree.fromstring(charts.svg(chart, page))
-    widths = iter(
-        float(bar.attrib["width"]) for bar in picture.iter("{http://www.w3.org/2000/svg}rect")
-    )
-    for bars in figures:
-        longest = max(value for _, value in bars)
-        drawn = [next(widths) for _ in bars]
-        for (_, value), width in zip(bars, drawn, strict=True):
-            assert width == pytest.approx(max(2, value / longest * max(drawn)), abs=1)
+    drawn = [float(bar.attrib["width"]) for bar in picture.iter("{http://www.w3.org/2000/svg}rect")]
+    expected: list[float] = []
+    for panel in chart.panels:
+        figures = [value for _, value in charts.values(panel, page)]
+        widest = max(drawn[len(expected) : len(expected) + len(figures)])
+        expected += [max(2, value / max(figures) * widest) for value in figures]
+    assert drawn == pytest.approx(expected, abs=1)
 
 
 @pytest.mark.parametrize(
