@@ -20,8 +20,8 @@ from krammar.broker.config import BrokerConfig
 from krammar.broker.config.definitions import ConfigError
 from krammar.broker.errors import CloseConnection
 from krammar.broker.session import Session
-from krammar.broker.slices import Steps
 from krammar.faults.shape import Schema
+from krammar.util.turns import Steps
 from krammar.wire.package import package_of
 
 SUPER_USERS = "super.users"

@@ -41,9 +41,9 @@ from krammar.broker.metadata_records import (
     setting_problem,
     supported_features,
 )
-from krammar.broker.slices import Steps, finish
 from krammar.logfiles.names import METADATA_TOPIC, partition_folder
 from krammar.util.logs import FewWarnings
+from krammar.util.turns import Steps, finish
 from krammar.wire.batches import ControlRecordType
 from krammar.wire.message import Codec
 

@@ -25,7 +25,7 @@ from krammar.broker import apis
 from krammar.broker.connections import RECEIVE_SIZE
 from krammar.broker.errors import CloseConnection
 from krammar.broker.session import Session
-from krammar.broker.slices import SLICE_SECONDS, InThread, Progress, Steps, advance
+from krammar.util.turns import InThread, Progress, Steps, in_thread
 from krammar.wire.connection import (
     ConnectionClosed,
     InvalidRequest,
@@ -257,14 +257,14 @@ class Connection(asyncio.BufferedProtocol):
             if first is not None:
                 first()
             served = 0
-            turns = self.connections.turns
+            budget = self.connections.budget
             while not (self.busy or self in blocked or self.transport.is_closing()):
                 now = time.monotonic()
-                if now >= turns.until and not turns.grant(served, now):
+                if now >= budget.until and not budget.grant(served, now):
                     # Clients that send many requests at once must not block the others.
                     self._pause()
                     self._waits = True
-                    turns.wait(self, known=session.authenticated)
+                    budget.wait(self, known=session.authenticated)
                     return
                 served += 1
                 if session.sasl is not None and session.sasl.expects_raw:
@@ -352,9 +352,9 @@ class Connection(asyncio.BufferedProtocol):
             if inspect.isgenerator(response):
                 steps = cast("Steps[Any]", response)
                 # A request that took long to decode begins in the next turn.
-                now = time.monotonic()
-                long = now - self._received_at > SLICE_SECONDS / 2
-                progress = Progress(False) if long else advance(steps, now=now)
+                now, budget = time.monotonic(), self.connections.slices.budget
+                long = now - self._received_at > budget.seconds / 2
+                progress = Progress(False) if long else budget.advance(steps, now=now)
                 response = progress.result
                 if not progress.done:
                     response = self._in_slices(event, steps, progress.job)
@@ -380,9 +380,7 @@ class Connection(asyncio.BufferedProtocol):
         if response is None:
             return None
         # The response is long, so another thread encodes it.
-        return await self.timers.loop.run_in_executor(
-            None, self.wire.send_response, event, response
-        )
+        return await in_thread(self.wire.send_response, event, response)
 
     def answer(self, event: RequestReceived, response: Any) -> None:
         """Send a response, or nothing for None."""

@@ -13,9 +13,8 @@ from krammar.auth.guesses import Guesses
 from krammar.broker.config.definitions import connections_by_ip
 from krammar.broker.open_files import open_files, reserve
 from krammar.broker.session import Session
-from krammar.broker.slices import Slices
 from krammar.util.logs import Seldom
-from krammar.util.turns import Turns
+from krammar.util.turns import Budget, Slices
 
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig, Listener
@@ -136,7 +135,7 @@ class Connections:
         holds: calls of ``hold`` so far
         scratch: the read buffer of all connections, until one of them takes it over
         slices: runs the long requests of all connections in turn
-        turns: shares each turn of the event loop among the connections
+        budget: of the requests of all connections, for each turn of the event loop
         chains: the filters and the rules of faults, by protocol, as far as there are any
     """
 
@@ -152,7 +151,7 @@ class Connections:
         self.sent = 0
         self.scratch = memoryview(bytearray(RECEIVE_SIZE))
         self.slices = Slices()
-        self.turns = Turns()
+        self.budget = Budget()
         self.chains: dict[ModuleType, Chain] = {}
         # The sum of ``Session.building``.
         self._building = 0
@@ -162,14 +161,14 @@ class Connections:
     def share(self, other: Connections) -> None:
         """Take numbers, time and failed logins from the connections of another node in the same process."""
         self.guesses = other.guesses
-        self.numbers, self.slices, self.turns = other.numbers, other.slices, other.turns
+        self.numbers, self.slices, self.budget = other.numbers, other.slices, other.budget
 
     def remove(self, connection: OpenConnection) -> None:
         """Remove a closed connection."""
         self.open.discard(connection)
         self.blocked.discard(connection)
         self.unfinished.pop(connection, None)
-        self.turns.forget(connection)
+        self.budget.forget(connection)
         if not self.open:
             self._drained.set()
 

@@ -27,11 +27,10 @@ from krammar.util.sockets import address_text
 from krammar.wire.framing import PREFIX
 
 if TYPE_CHECKING:
-
     from krammar.broker.config import BrokerConfig
     from krammar.broker.connections import Connections
     from krammar.broker.dispatch import Handlers
-    from krammar.broker.slices import Steps
+    from krammar.util.turns import Steps
     from krammar.wire.connection import RequestReceived, ServerConnection
 
 log = logging.getLogger("krammar.broker")

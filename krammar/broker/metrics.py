@@ -21,9 +21,9 @@ import kafka_wire
 from kafka_wire import ErrorCode, FetchResponse, ProduceRequest
 
 from krammar.broker.errors import ApiError
-from krammar.broker.slices import Steps
 from krammar.faults.shape import Schema
 from krammar.util.prometheus import Read, Registry, Values
+from krammar.util.turns import Steps
 from krammar.wire.batches.header import header_at
 from krammar.wire.package import package_of
 

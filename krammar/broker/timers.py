@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 from weakref import WeakSet
 
-# The budget in seconds of all timers that are due in the same turn of the event loop, such as the
-# sessions of many members. The last one can exceed it; the others run in the next turns.
-TURN_SECONDS = 0.02
-# How long ``in_turns`` works in one turn.
-PORTION_SECONDS = 0.02
+from krammar.util.turns import Budget, Steps, one_by_one
 
 A = TypeVar("A")
 
@@ -44,17 +40,21 @@ class Timer:
         self._handle = self._loop.call_at(self._due, self._run)
 
     def _run(self) -> None:
-        if not self._timers.may_run():
-            self._handle = self._loop.call_soon(self._run)
-            return
         self._handle = None
-        began = time.monotonic()
+        if self._timers.budget.has_time():
+            self.go_on()
+        else:
+            self._timers.budget.wait(self)
+
+    def go_on(self) -> None:
+        """Make the call, which had to wait for this turn."""
         self._callback(*self._args)
-        self._timers.spent += time.monotonic() - began
 
     def cancel(self) -> None:
         """Do not make the call. Does nothing if it was made."""
-        if self._handle is not None:
+        if self._handle is None:
+            self._timers.budget.forget(self)
+        else:
             self._handle.cancel()
             self._handle = None
 
@@ -69,19 +69,23 @@ class Timer:
 class Timers:
     """The clock, and timers in one event loop, which all end together.
 
-    Attributes:
-        spent: seconds that timers have run since the budget of a turn was last used up
+    Args:
+        budget: of all timers that are due in the same turn of the event loop, such as the sessions of many members
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        now_ms: Callable[[], int],
+        budget: Budget | None = None,
+    ) -> None:
         self.loop = loop
+        self.budget = Budget() if budget is None else budget
         self._now_ms = now_ms
         self._ahead_ms = 0
         # Timers that have run or were cancelled drop out by themselves.
         self._timers: WeakSet[Timer] = WeakSet()
         self._branches: list[Timers] = []
-        self.spent = 0.0
-        self._is_over = False  # whether the budget of this turn is used up
 
     def now_ms(self) -> int:
         """Return the time in milliseconds since 1970."""
@@ -89,7 +93,7 @@ class Timers:
 
     def branch(self) -> Timers:
         """Return timers with a clock of their own, which advances together with this one."""
-        own = Timers(self.loop, self.now_ms)
+        own = Timers(self.loop, self.now_ms, self.budget)
         self._branches.append(own)
         return own
 
@@ -118,28 +122,11 @@ class Timers:
 
     def in_turns(self, function: Callable[[A], object], items: Iterable[A]) -> None:
         """Call a function with each item: some now, and the others in the next turns of the event loop."""
-        self._in_turns(function, iter(list(items)))
+        self._advance(one_by_one(function, list(items)))
 
-    def _in_turns(self, function: Callable[[A], object], items: Iterator[A]) -> None:
-        until = time.monotonic() + PORTION_SECONDS
-        for item in items:
-            function(item)
-            if time.monotonic() >= until:
-                self.call_later(0, self._in_turns, function, items)
-                return
-
-    def may_run(self) -> bool:
-        """Return whether a timer that is due may run in this turn."""
-        if self.spent < TURN_SECONDS:
-            return True
-        if not self._is_over:
-            self._is_over = True
-            self.loop.call_soon(self._begin_turn)
-        return False
-
-    def _begin_turn(self) -> None:
-        self.spent = 0.0
-        self._is_over = False
+    def _advance(self, steps: Steps[object]) -> None:
+        if not self.budget.advance(steps).done:
+            self.call_later(0, self._advance, steps)
 
     def cancel_all(self) -> None:
         for timer in list(self._timers):

@@ -15,9 +15,9 @@ from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.manager import LogManager
 from krammar.broker.nodes import Logs, Nodes
-from krammar.broker.slices import Steps, finish
 from krammar.broker.topic_checks import colliding
 from krammar.logfiles.names import METADATA_TOPIC
+from krammar.util.turns import Steps, finish
 
 log = logging.getLogger("krammar.broker")
 

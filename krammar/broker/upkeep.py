@@ -8,24 +8,27 @@ from krammar.broker.config import BrokerConfig
 from krammar.broker.log.files import remove
 from krammar.broker.log.log_config import INT64_MAX
 from krammar.broker.log.manager import LogManager
-from krammar.broker.slices import Steps, advance
 from krammar.broker.timers import Timer, Timers
+from krammar.util.turns import Budget, Steps
 
 log = logging.getLogger("krammar.broker")
 
 # Flushes begin at most this often, whatever flush.ms demands.
 _SHORTEST_FLUSH_PAUSE_MS = 10
-# Long work runs for this long, then pauses for the same time, so that the broker serves requests.
-_SLICE_MS = 20
 
 
 class Upkeep:
-    """Runs the periodic work, from ``start`` until all timers are cancelled."""
+    """Runs the periodic work, from ``start`` until all timers are cancelled.
+
+    Attributes:
+        budget: long work runs for one slice, then pauses for the same time, so that the broker serves requests
+    """
 
     def __init__(self, config: BrokerConfig, timers: Timers, logs: LogManager) -> None:
         self._config = config
         self._timers = timers
         self._logs = logs
+        self.budget = Budget()
         self._removal_ms = INT64_MAX  # the time of the next removal
         self._flush_timer: Timer | None = None
         self._flush_ms = INT64_MAX  # the time of the next flush
@@ -52,8 +55,8 @@ class Upkeep:
         """Continue the current round of retention, then schedule the next slice, or the next round."""
         seconds = self._config.log_retention_check_interval_ms / 1000
         try:
-            if not advance(steps).done:
-                self._timers.call_later(_SLICE_MS / 1000, self._advance, steps)
+            if not self.budget.advance(steps).done:
+                self._timers.call_later(self.budget.seconds, self._advance, steps)
                 return
         except Exception:
             log.exception("retention of the logs failed; it will be retried")
@@ -79,11 +82,11 @@ class Upkeep:
         more = False
         if self._config.log_cleaner_enable:
             try:
-                more = self._logs.cleaner.compact(self._timers.now_ms(), budget_ms=_SLICE_MS)
+                more = self._logs.cleaner.compact(self._timers.now_ms(), budget=self.budget)
             except Exception:
                 log.exception("compaction failed; it will be retried")
-        pause = _SLICE_MS if more else self._config.log_cleaner_backoff_ms
-        self._timers.call_later(pause / 1000, self._compact)
+        pause = self.budget.seconds if more else self._config.log_cleaner_backoff_ms / 1000
+        self._timers.call_later(pause, self._compact)
 
     def _plan_flush(self) -> None:
         """Schedule the next flush, or make it earlier: by the interval, or the smallest ``flush.ms`` of all logs."""
@@ -108,15 +111,16 @@ class Upkeep:
             if interval:
                 self._waited_ms = 0
         try:
-            if self._logs.flusher.in_background(interval=interval, budget_ms=_SLICE_MS):
+            if self._logs.flusher.in_background(interval=interval, budget=self.budget):
                 self._flush_error = ""
         except Exception as error:
             if str(error) != self._flush_error:
                 self._flush_error = str(error)
                 log.error("cannot force the logs to the disk: %s; it will be retried", error)
         if self._logs.flusher.is_beginning:
-            self._flush_ms = self._timers.now_ms() + _SLICE_MS
+            pause = self.budget.seconds
+            self._flush_ms = self._timers.now_ms() + int(pause * 1000)
             self._pause_ms = 0
-            self._flush_timer = self._timers.call_later(_SLICE_MS / 1000, self._flush)
+            self._flush_timer = self._timers.call_later(pause, self._flush)
         else:
             self._plan_flush()

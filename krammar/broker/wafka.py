@@ -19,10 +19,10 @@ from krammar.broker.config import BrokerConfig
 from krammar.broker.connection import Connection
 from krammar.broker.errors import ApiError, CloseConnection
 from krammar.broker.nodes import Logs
-from krammar.broker.slices import Steps
 from krammar.broker.timers import Timers
 from krammar.broker.topic_checks import check_topic_name
 from krammar.broker.topics import Topics
+from krammar.util.turns import Steps
 from krammar.wire.batches import Record, encode_batch
 from krammar.wire.connection import InvalidRequest, RequestReceived
 from krammar.wire.framing import join_frame

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from krammar.proxy.addresses import Address, describe
 from krammar.proxy.errors import Refused
 from krammar.util.settings import SettingError
+from krammar.util.turns import in_thread
 from krammar.wire.errors import WireError
 from krammar.wire.negotiation import offered_versions
 
@@ -115,7 +116,7 @@ class Brokers:
         assert self.settings is not None
         # A slow provider of tokens must not stop the other connections.
         deadline = Deadline(_TIMEOUT * 1000, f"logging in at {broker}")
-        token = await asyncio.to_thread(obtain_token, self.settings, deadline)
+        token = await in_thread(obtain_token, self.settings, deadline)
         async with asyncio.timeout(_TIMEOUT):
             offered = offered_versions(await send(ApiVersionsRequest(), 0))
             steps = login_steps(self.settings, str(broker), token)

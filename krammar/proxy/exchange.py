@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from functools import partial
 from types import coroutine as generator_coroutine
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,12 +17,13 @@ from krammar.proxy.chain import Chain
 from krammar.proxy.errors import FilterError, filter_error, name_of
 from krammar.proxy.interface import Close, Exchange, Method, Silence
 from krammar.proxy.route import Route
+from krammar.util.turns import in_thread
 from krammar.wire.framing import PREFIX
 
 # The client id of requests of filters, and of the proxy itself.
 CLIENT_ID = "krammar-proxy"
-# A longer frame is decoded and encoded in a thread, so that others are served meanwhile.
-ONE_TURN = 256 * 1024
+# A longer request of a filter is decoded in a thread, so that others are served meanwhile.
+_LOOP_BYTES = 256 * 1024
 
 T = TypeVar("T")
 
@@ -203,6 +203,8 @@ async def _copied(
     """Return the frame of a request and a decoded copy of it: filters change messages in place."""
     frames = chain.frames
     frame = frames.request(exchange.correlation_id, CLIENT_ID, request, exchange.version)
-    decode = partial(frames.read_request, route, frame)
-    read = await asyncio.to_thread(decode) if len(frame) > ONE_TURN else decode()
+    if len(frame) > _LOOP_BYTES:
+        read = await in_thread(frames.read_request, route, frame)
+    else:
+        read = frames.read_request(route, frame)
     return frame, read.message

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from krammar.proxy.chain import RouteTable
-from krammar.proxy.exchange import CLIENT_ID, ONE_TURN, pass_on
+from krammar.proxy.exchange import CLIENT_ID, pass_on
 from krammar.proxy.interface import Exchange
-from krammar.proxy.relay import LinkState
+from krammar.proxy.relay import LinkState, Resources
 from krammar.proxy.route import Route
-from krammar.util.worker import WorkerThread
+from krammar.util.turns import in_thread
 
 # Correlation ids of the proxy's own requests: negative numbers, which clients do not use.
 _FIRST_OWN = -(1 << 31)
@@ -108,12 +107,12 @@ class OwnRequests:
         self,
         state: LinkState,
         table: RouteTable,
-        worker: WorkerThread,
+        resources: Resources,
         send: Callable[[OwnRequest, bytes, bool], None],
     ) -> None:
         self._state = state
         self._table = table
-        self._worker = worker
+        self._resources = resources
         self._send = send
         self._next_id = _FIRST_OWN
 
@@ -166,5 +165,7 @@ class OwnRequests:
         frame = frames.request(correlation_id, CLIENT_ID, request, version)
         self._send(own, frame, is_login)
         answer = await own.future
-        read = partial(frames.read_response, route, answer)
-        return (read() if len(answer) <= ONE_TURN else await self._worker.run(read)).message
+        if len(answer) <= self._resources.loop_bytes:
+            return frames.read_response(route, answer).message
+        worker = self._resources.worker
+        return (await in_thread(frames.read_response, route, answer, worker=worker)).message

@@ -141,7 +141,7 @@ class Link:
             log_in=self._log_in,
             check_drained=self._check_drained,
         )
-        self._own = OwnRequests(state, table, resources.worker, self._requests.send_own)
+        self._own = OwnRequests(state, table, resources, self._requests.send_own)
         reads = settings.chain.package.is_kafka_like
         self.client.scan = self._requests.scan if reads else self.client.pass_all
         self.broker.scan = self._responses.scan if reads else self.broker.pass_all

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from importlib.resources import files
@@ -10,6 +9,7 @@ from typing import Any
 
 from krammar.util.http_server import HttpPage
 from krammar.util.prometheus import CONTENT_TYPE, Registry
+from krammar.util.turns import Slices
 from krammar.wire.package import Package
 
 _TABLE = files("krammar.proxy") / "metrics.csv"
@@ -87,14 +87,9 @@ class Total:
 
 def page(registry: Callable[[], Awaitable[Registry]]) -> HttpPage:
     """Return the page with the metrics."""
+    slices = Slices()
 
     async def text() -> str:
-        steps = (await registry()).text()
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return str(end.value)
-            await asyncio.sleep(0)
+        return await slices.run_from_start((await registry()).text())
 
     return HttpPage("/metrics", CONTENT_TYPE, text)

@@ -11,14 +11,13 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import ClassVar, Protocol, cast
 
 from krammar.proxy.errors import hook_error
 from krammar.proxy.heads import Data, Pieces
 from krammar.proxy.interface import Connection, Watch
 from krammar.proxy.partial_frames import LargeFrames
-from krammar.util.turns import Turns
-from krammar.util.worker import WorkerThread
+from krammar.util.turns import Budget, WorkerThread
 
 # Bytes that one read can return. All connections share the memory, because bytes are passed on before the next read.
 MEMORY = 256 * 1024
@@ -26,17 +25,6 @@ MEMORY = 256 * 1024
 _WRITES_SOCKETS = os.name == "posix"
 # Bytes that one read can return while connections wait for their turn, because each that waits keeps them.
 _LITTLE = 16 * 1024
-
-
-class _Turn:
-    """Waits for a turn of the event loop."""
-
-    def __init__(self) -> None:
-        self.begins: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def go_on(self) -> None:
-        if not self.begins.done():
-            self.begins.set_result(None)
 
 
 @dataclass(slots=True)
@@ -47,29 +35,23 @@ class Resources:
         large: limits the large frames that are collected; beyond it, they pass unread, or the largest is refused
         memory: for one read, of any connection
         view: of the memory
-        turns: shares each turn of the event loop among all connections
+        budget: of the frames of all connections, for each turn of the event loop
         worker: decodes and encodes large frames
+        loop_bytes: a longer frame is decoded and encoded by the worker, so that others are served meanwhile
+        loop_seconds: a frame whose decoding has taken longer has many elements, and is encoded by the worker
     """
+
+    loop_bytes: ClassVar[int] = 256 * 1024
+    loop_seconds: ClassVar[float] = 0.01
 
     large: LargeFrames
     memory: bytearray = field(default_factory=lambda: bytearray(MEMORY))
-    turns: Turns = field(default_factory=Turns)
+    budget: Budget = field(default_factory=Budget)
     worker: WorkerThread = field(default_factory=WorkerThread)
     view: memoryview = field(init=False)
 
     def __post_init__(self) -> None:
         self.view = memoryview(self.memory)
-
-    def has_time(self) -> bool:
-        """Return whether this turn of the event loop has time for more frames."""
-        now = time.monotonic()
-        return now < self.turns.until or self.turns.grant(0, now)
-
-    async def next_turn(self, known: bool) -> None:
-        """Wait for a turn that has time. ``known`` clients have logged in, and come first."""
-        turn = _Turn()
-        self.turns.wait(turn, known=known)
-        await turn.begins
 
 
 class LinkState:
@@ -180,8 +162,7 @@ class Side(asyncio.BufferedProtocol):
         self.ended = False
         self._state = state
         self._events = events
-        self._resources = resources
-        self._turns = resources.turns
+        self._budget = resources.budget
         self._memory = resources.memory
         self._view = resources.view
         self._socket = -1  # its descriptor, if bytes can be written without the transport
@@ -201,9 +182,9 @@ class Side(asyncio.BufferedProtocol):
         begin = len(self.rest)
         if begin:
             self._view[:begin] = self.rest
-        elif self._turns.until:
+        elif self._budget.until:
             return self._view
-        return self._view[begin:] if self._turns.until else self._view[begin : begin + _LITTLE]
+        return self._view[begin:] if self._budget.until else self._view[begin : begin + _LITTLE]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.rest:
@@ -213,7 +194,7 @@ class Side(asyncio.BufferedProtocol):
         if state.closed:
             return
         # The first condition, and to scan without a detour, take 0.3 of 19 µs less for each frame.
-        if time.monotonic() < self._turns.until or self._resources.has_time():
+        if time.monotonic() < self._budget.until or self._budget.has_time():
             if state.watches:
                 self._arrived(nbytes)
             else:
@@ -252,7 +233,7 @@ class Side(asyncio.BufferedProtocol):
         """Read no more until a turn of the event loop has time for the bytes in ``rest``."""
         if not self.waits:
             self.waits = True
-            self._turns.wait(self, known=not self._state.locked)
+            self._budget.wait(self, known=not self._state.locked)
             self.hold("turn")
 
     def go_on(self) -> None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from krammar.proxy.chain import RouteTable
 from krammar.proxy.delivery import steps_for, take
 from krammar.proxy.errors import FilterError, Refused, cancelled, patch_error
-from krammar.proxy.exchange import ONE_TURN, Settled, run_at_once, run_request, run_response
+from krammar.proxy.exchange import Settled, run_at_once, run_request, run_response
 from krammar.proxy.frames import Read
 from krammar.proxy.heads import (
     HEAD,
@@ -56,6 +56,7 @@ from krammar.proxy.passing import PassingResponse, check_tags, hide_endpoints
 from krammar.proxy.relay import LinkState, Resources, Side, copy_of
 from krammar.proxy.rewriter import Rewriter
 from krammar.proxy.route import Route
+from krammar.util.turns import in_thread
 from krammar.wire.errors import EncodeError, WireError
 from krammar.wire.framing import PREFIX
 from krammar.wire.kafka import API_VERSIONS, has_api_versions
@@ -64,8 +65,6 @@ from krammar.wire.negotiation import offered_versions
 if TYPE_CHECKING:
     from krammar.proxy.metrics import ProxyMetrics
 
-# A frame whose decoding has taken more seconds has many elements: it is encoded in a thread, as one longer than ONE_TURN.
-LONG = 0.01
 # Bytes of a request at least: api key, version, correlation id.
 _SHORTEST = 8
 # After SaslHandshake v0, frames whose version would be at least this are tokens. No API has so many versions, and the
@@ -192,7 +191,7 @@ class _Scanner(ABC):
     def client_lost(self) -> None:
         """Handle the end of the client's connection, which ends the link."""
         self._partial.forget()
-        self._resources.turns.forget(self._side)
+        self._resources.budget.forget(self._side)
         if self._task is not None:
             # After it has begun: coroutines that are never awaited cause warnings.
             asyncio.get_running_loop().call_soon(self._task.cancel)
@@ -336,7 +335,7 @@ class RequestScanner(_Scanner):
             if state.closed or state.silent:
                 return
             routes = table.routes  # a login may have ended
-            if self._task is None and position < size and not self._resources.has_time():
+            if self._task is None and position < size and not self._resources.budget.has_time():
                 self._side.wait_for_turn()
                 break
         if position == size > start and self._task is None and not self._parts:
@@ -493,7 +492,7 @@ class RequestScanner(_Scanner):
     async def _request(self, route: Route, frame: bytes) -> None:
         """Run the chain over a request, and pass it on or answer it."""
         frames, worker = self._table.chain.frames, self._resources.worker
-        long, began = len(frame) > ONE_TURN, time.monotonic()
+        long, began = len(frame) > self._resources.loop_bytes, time.monotonic()
         try:
             if long:
                 # From now on: whoever watches sees the frame before the task begins.
@@ -504,14 +503,14 @@ class RequestScanner(_Scanner):
             self._started = self._count(route, len(frame)) if route.counts else 0.0
             try:
                 read = (
-                    await worker.run(partial(frames.read_request, route, frame))
+                    await in_thread(frames.read_request, route, frame, worker=worker)
                     if long
                     else frames.read_request(route, frame)
                 )
             except WireError as error:
                 self._pass_unread(route, frame, error)
                 return
-            if not long and time.monotonic() - began > LONG:
+            if not long and time.monotonic() - began > self._resources.loop_seconds:
                 long, self._undecided = True, correlation_id_of(frame)
                 await self._to_task()
             header = read.header
@@ -534,7 +533,7 @@ class RequestScanner(_Scanner):
         if long:
             encode = partial(frames.settled, route, frame, read, request)
             del frame, read, settled, request  # a large frame is not needed after it was encoded
-            encoded = await worker.run(encode)
+            encoded = await in_thread(encode, worker=worker)
             del encode
         else:
             encoded = frames.settled(route, frame, read, request)
@@ -578,7 +577,7 @@ class RequestScanner(_Scanner):
         methods = chain.before(route, settled.answered_by)
         message = await run_response(methods, settled.answer, exchange, self._to_task)
         encode = partial(chain.frames.answer, route, exchange.correlation_id, message)
-        frame = await self._resources.worker.run(encode) if long else encode()
+        frame = await in_thread(encode, worker=self._resources.worker) if long else encode()
         if route.counts and self._metrics is not None:
             self._metrics.response(route.api_key, len(frame), self._started)
         in_flight.entries.append(FilterAnswer(frame, exchange.delivery))
@@ -607,7 +606,7 @@ class RequestScanner(_Scanner):
         self._side.release("filter")
         if self._in_flight.outbox:
             self._stops()
-        if self._side.rest and not self._resources.has_time():
+        if self._side.rest and not self._resources.budget.has_time():
             self._side.wait_for_turn()  # many filters may have finished in this turn
         elif not self._side.waits:
             self._side.handle_rest()
@@ -835,7 +834,7 @@ class ResponseScanner(_Scanner):
             self._read(entry, frame)
             if state.closed:
                 return
-            if self._task is None and position < size and not self._resources.has_time():
+            if self._task is None and position < size and not self._resources.budget.has_time():
                 self._side.wait_for_turn()
                 break
         if position == size > start and self._task is None and not self._parts:
@@ -1036,7 +1035,7 @@ class ResponseScanner(_Scanner):
             self._client.write(frame)
             return
         frames, worker = self._table.chain.frames, self._resources.worker
-        long, began = len(frame) > ONE_TURN, time.monotonic()
+        long, began = len(frame) > self._resources.loop_bytes, time.monotonic()
         if long:
             await self._wait_for_filter()
         patched = self._patched(route, frame, 0, len(frame)) if route.patch_response else None
@@ -1045,7 +1044,7 @@ class ResponseScanner(_Scanner):
             return
         try:
             read = (
-                await worker.run(partial(frames.read_response, route, frame))
+                await in_thread(frames.read_response, route, frame, worker=worker)
                 if long
                 else frames.read_response(route, frame)
             )
@@ -1054,7 +1053,7 @@ class ResponseScanner(_Scanner):
                 raise
             self._client.write(frame)
             return
-        if not long and time.monotonic() - began > LONG:
+        if not long and time.monotonic() - began > self._resources.loop_seconds:
             long = True
             await self._wait_for_filter()
         message = read.message
@@ -1073,7 +1072,7 @@ class ResponseScanner(_Scanner):
         if long:
             encode = partial(self._encode, route, frame, read, message, changed)
             del read, message
-            sent, notes = await worker.run(encode)
+            sent, notes = await in_thread(encode, worker=worker)
             del encode
         else:
             sent, notes = self._encode(route, frame, read, message, changed)
@@ -1202,8 +1201,8 @@ class ResponseScanner(_Scanner):
     def _go_on(self) -> None:
         """Deliver what has waited, until a response has to wait again."""
         while self._waiting and self._task is None and not self._state.closed:
-            if not self._resources.has_time():
-                turn = self._resources.next_turn(known=not self._state.locked)
+            if not self._resources.budget.has_time():
+                turn = self._resources.budget.turn(known=not self._state.locked)
                 self._start(self._finish(turn))
                 break
             item = self._waiting.popleft()

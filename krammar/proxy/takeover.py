@@ -16,6 +16,7 @@ from krammar.proxy.held import close_filter
 from krammar.proxy.reloading import stamp
 from krammar.proxy.server import RUNNING, Proxy, Replacement
 from krammar.proxy.settings import Settings, SettingsError, text_of_settings
+from krammar.util.turns import in_thread
 
 # The setting that lets the proxy watch the file.
 _RELOAD = "reload"
@@ -51,7 +52,7 @@ async def prepare(server: Proxy, load: Load, text: str) -> Prepared:
             settings.close()
             raise SettingsError(str(error)) from error
 
-    return await asyncio.to_thread(work)
+    return await in_thread(work)
 
 
 def discard(replacement: Replacement) -> None:
@@ -132,7 +133,7 @@ class Takeover:
         async with self._reading:
             found = stamp(self._path)
             try:
-                text = await asyncio.to_thread(text_of_settings, self._path)
+                text = await in_thread(text_of_settings, self._path)
                 if only_settled and stamp(self._path) != found:
                     return False
                 self._changes.known = found

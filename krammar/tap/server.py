@@ -20,6 +20,7 @@ from krammar.tap.page import POLICY, page_html
 from krammar.tap.proxy import TapError
 from krammar.util.http_server import HttpRequest, HttpResponse, HttpServer, names_loopback
 from krammar.util.sockets import why
+from krammar.util.turns import in_thread
 
 _INTERVAL = 0.2  # seconds between batches of events
 _BATCH = 500  # changes per batch, so that no batch delays frames for more than about a millisecond
@@ -100,7 +101,7 @@ class PageServer:
         if frames is None:
             return _refusal(404, "the tap does not store this exchange any more")
         # In a thread: a response with ten thousand partitions takes a second.
-        data = await asyncio.to_thread(
+        data = await in_thread(
             lambda: _json_bytes([details(self._feed.package, frame) for frame in frames])
         )
         return _response("application/json", data)

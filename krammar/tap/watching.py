@@ -17,10 +17,9 @@ from krammar.proxy.partial_frames import SMALL_FRAME, LargeFrames
 from krammar.tap.cutting import Cut, Cutter, Piece
 from krammar.tap.frame import Frame, Observer
 from krammar.tap.inspector import Inspector
+from krammar.util.turns import Budget, in_thread
 from krammar.wire.package import Package
 
-# The seconds of a turn of the event loop for the frames of all connections.
-TURN_SECONDS = 0.02
 # Bytes of frames in the queue, of one connection and of all, before connections are not read.
 _MAX_QUEUED_EACH = 256 << 10
 _MAX_QUEUED = 16 << 20
@@ -36,6 +35,9 @@ class Watcher(Filter):
         max_frame: larger frames are not decoded, in bytes.
         large: the limit of the bytes of large frames.
         fail: receives an error of an observer, or a bug.
+
+    Attributes:
+        budget: of the frames of all connections, for each turn of the event loop
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Watcher(Filter):
         self.package = package
         self.max_frame = max_frame
         self.large = large
+        self.budget = Budget()
         self._observers = observers
         self._fail = fail
         # Times never run backwards, even if the system's clock is changed.
@@ -59,7 +62,6 @@ class Watcher(Filter):
         self._is_full = False  # since there were too many, until half of them are left
         self._paused: set[Watched] = set()
         self._task: asyncio.Task[None] | None = None
-        self._turn_ends = 0.0  # in ``time.monotonic()``; 0 before the first frame of a turn
 
     def watch_connection(self, connection: Connection, relay: Relay) -> Watch:
         number = connection.number
@@ -88,7 +90,7 @@ class Watcher(Filter):
     def take(self, watched: Watched, what: Cut | str) -> None:
         """Inspect a frame, or report the end of a connection: at once, or after what waits."""
         size = len(what.data) if isinstance(what, Cut) else 0
-        if self._task is None and size <= SMALL_FRAME and self._has_time():
+        if self._task is None and size <= SMALL_FRAME and self.budget.has_time():
             self._handle(watched, what)
             return
         self._queue.append((watched, what))
@@ -108,9 +110,8 @@ class Watcher(Filter):
 
     async def _work_off(self) -> None:
         while self._queue:
-            if not self._has_time():
-                await asyncio.sleep(0)
-                continue
+            if not self.budget.has_time():
+                await self.budget.turn()
             watched, what = self._queue.popleft()
             if isinstance(what, Cut):
                 self._queued -= len(what.data)
@@ -134,7 +135,7 @@ class Watcher(Filter):
 
     async def _inspect_in_thread(self, watched: Watched, cut: Cut) -> None:
         try:
-            await asyncio.to_thread(watched.inspect, cut)
+            await in_thread(watched.inspect, cut)
         except Exception as error:  # a bug in krammar, which must not be hidden
             self._fail(error)
 
@@ -146,17 +147,6 @@ class Watcher(Filter):
                 watched.show(what)
         except Exception as error:  # as above
             self._fail(error)
-
-    def _has_time(self) -> bool:
-        """Whether this turn of the event loop has time for another frame."""
-        if self._turn_ends:
-            return time.monotonic() < self._turn_ends
-        self._turn_ends = time.monotonic() + TURN_SECONDS
-        asyncio.get_running_loop().call_soon(self._end_turn)
-        return True
-
-    def _end_turn(self) -> None:
-        self._turn_ends = 0.0
 
 
 class Watched(Watch):

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+from krammar.util.turns import in_thread
+
 # The request, its body and the response each have to pass within this many seconds.
 TIMEOUT_SECONDS = 10.0
 # After a refusal, so many seconds of the request's body are ignored: a reset would overtake the refusal.
@@ -330,7 +332,7 @@ class HttpControl:
 
     async def _run(self, request: HttpRequest) -> HttpResponse:
         body = request.body.decode("utf-8", "replace")
-        return _json(await asyncio.to_thread(self._command, request.method, request.path, body))
+        return _json(await in_thread(self._command, request.method, request.path, body))
 
 
 def _json(reply: Reply) -> HttpResponse:

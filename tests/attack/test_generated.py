@@ -83,9 +83,9 @@ def test_each_element_is_a_step(
 ) -> None:
     """With slices that have no time, each slice is one step."""
     target, broker = victim
-    monkeypatch.setattr("krammar.broker.slices.SLICE_SECONDS", 0)
-    monkeypatch.setattr("krammar.broker.handlers.groups._LEAVING_AT_ONCE", 1)
     slices = broker.connections.slices
+    monkeypatch.setattr(slices.budget, "seconds", 0)
+    monkeypatch.setattr("krammar.broker.handlers.groups._LEAVING_AT_ONCE", 1)
     most = 0
     for case in cases(key, RANGES[key][1], {"different": different}, ELEMENTS):
         before = broker.call(lambda: slices.count)
@@ -99,8 +99,8 @@ def test_a_fetch_session_is_read_and_answered_in_steps(
     victim: tuple[InProcess, Broker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, broker = victim
-    monkeypatch.setattr("krammar.broker.slices.SLICE_SECONDS", 0)
     slices = broker.connections.slices
+    monkeypatch.setattr(slices.budget, "seconds", 0)
     before = broker.call(lambda: slices.count)
     partitions = [kafka_wire.FetchRequest.FetchPartition(partition=n) for n in range(ELEMENTS)]
     topic = kafka_wire.FetchRequest.FetchTopic(topic="nowhere", partitions=partitions)

@@ -20,7 +20,7 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
-from krammar.broker.slices import finish
+from krammar.util.turns import finish
 from krammar.wire.batches import Record, encode_batch, read_batches
 from tests.broker.groups.support import codes, commit_request
 from tests.broker.groups.support import fetch as committed_offsets
@@ -193,8 +193,7 @@ class Job:
                 except OSError as error:
                     self.raised.append(str(error))
                 finish(logs.maintaining())
-                while logs.cleaner.compact():
-                    pass
+                logs.cleaner.compact()
             self.broker.cluster._snapshot()
 
         self.broker.call(work)

@@ -16,12 +16,12 @@ import kafka_wire as kw
 from krammar.broker import Broker
 from krammar.broker.config import ConfigError
 from krammar.broker.errors import BrokerError
-from krammar.broker.slices import finish
 from krammar.inspect.files import FilesError, inspect_path
 from krammar.logfiles.names import METADATA_TOPIC
 from krammar.spark.errors import SparkSourceError
 from krammar.spark.logs.source import LogReader, schema
 from krammar.spark.options import Options
+from krammar.util.turns import finish
 from krammar.wire.batches import Record, encode_batch, read_headers
 from tests.broker.hostile_records import MEMBER, ORDERS, Case
 from tests.broker.support import RawClient

@@ -16,7 +16,7 @@ from typing import Any, Self
 import kafka_wire
 
 from krammar.broker.cluster import ClusterMetadata, Topic
-from krammar.broker.slices import finish
+from krammar.util.turns import finish
 from krammar.wire.connection import ClientConnection, ConnectionClosed, ResponseReceived
 from tests.support.waiting import PATIENCE
 

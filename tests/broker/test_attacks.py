@@ -75,9 +75,9 @@ def topics_seen_meanwhile(other: RawClient, client: RawClient) -> set[int]:
 
 
 def test_others_are_served_while_topics_are_made_and_deleted(
-    broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, client: RawClient
 ) -> None:
-    monkeypatch.setattr("krammar.broker.slices.SLICE_SECONDS", 0)
+    broker.connections.slices.budget.seconds = 0
     names = [f"t{number}" for number in range(500)]
     topics = [MetadataRequest.Topic(name=name) for name in names]
     deletions = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in names]
@@ -308,7 +308,7 @@ def test_a_large_batch_waits_until_others_have_read(
         assert fetched() == len(large)
         # Of several requests at once, one reads it.
         monkeypatch.setattr(connections_module, "MAX_UNREAD", MEGABYTE)
-        monkeypatch.setattr("krammar.broker.slices.SLICE_SECONDS", 0)
+        monkeypatch.setattr(broker.connections.slices.budget, "seconds", 0)
         with ExitStack() as stack:
             clients = [stack.enter_context(RawClient(broker.port)) for _ in range(5)]
             request = fetch_request([("nowhere", 0, 0), *asked], max_bytes=1)

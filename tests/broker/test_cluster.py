@@ -54,9 +54,9 @@ from krammar.broker.meta_properties import (
     read_meta_properties,
 )
 from krammar.broker.metadata_records import encode_frame
-from krammar.broker.slices import finish
 from krammar.logfiles.metadata_frame import TYPES, decode_frame
 from krammar.logfiles.uuids import format_uuid, parse_uuid
+from krammar.util.turns import finish
 from krammar.wire.batches import (
     ControlRecord,
     ControlRecordType,

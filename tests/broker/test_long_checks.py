@@ -20,7 +20,7 @@ from krammar.broker.errors import ApiError
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.validation import QUICK, QUICKLY_READ, LongCheck, check, read_batch
-from krammar.util.worker import WorkerThread
+from krammar.util.turns import WorkerThread
 from krammar.wire.batches import Bounds, Compression, read_batches
 from tests.attack.batches import empty_records, raw_batch, with_headers, with_value
 from tests.broker.requests import batch, create_topic, produce, produce_request

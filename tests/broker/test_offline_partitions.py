@@ -18,8 +18,8 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker, BrokerError, Cluster
-from krammar.broker.slices import finish
 from krammar.broker.transactions import coordinator
+from krammar.util.turns import finish
 from tests.broker.disk_job import records, started
 from tests.broker.faulty_disk import Disk
 from tests.broker.groups.support import codes, commit_request

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from krammar.proxy.relay import Resources
+
 _FOLDER = Path(__file__).parent
 # pytest reports warnings about coroutines that are never awaited as unraisable exceptions.
 _ERRORS = ("error::RuntimeWarning", "error::pytest.PytestUnraisableExceptionWarning")
@@ -22,6 +24,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where the filters of a test run. All frames are treated as large ones, which take several turns, if asked for."""
     if request.param == "large frames":
-        monkeypatch.setattr("krammar.proxy.scanner.ONE_TURN", 0)
+        monkeypatch.setattr(Resources, "loop_bytes", 0)
         return "proxy"
     return str(request.param)

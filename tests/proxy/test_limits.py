@@ -16,7 +16,7 @@ from kafka_wire import MetadataRequest, MetadataResponse, ProduceRequest
 
 from krammar.proxy import Connection, Exchange, Filter, Proxy, on
 from krammar.util import listening
-from krammar.util.turns import TURN_SECONDS
+from krammar.util.turns import Budget
 from tests.proxy.support import Client, address, answering, link
 from tests.support.waiting import PATIENCE, until
 from tests.tap.support import upstream
@@ -74,7 +74,7 @@ def test_all_connections_have_one_budget_per_turn() -> None:
                 client.next()
     assert sum(slow.by_turn.values()) == 2 * (number * each + 1)
     # The beats of two turns can have the work of both between them.
-    assert max(slow.by_turn.values()) <= 2 * (TURN_SECONDS / slow.SECONDS + 1)
+    assert max(slow.by_turn.values()) <= 2 * (Budget().seconds / slow.SECONDS + 1)
 
 
 class Reading(Filter):

@@ -16,6 +16,7 @@ from kafka_wire import HeartbeatRequest, MetadataRequest, MetadataResponse
 from krammar.faults import Faults
 from krammar.proxy import Close, Connection, Exchange, Filter, Proxy, on
 from krammar.proxy.interface import Relay, Watch
+from krammar.proxy.relay import Resources
 from tests.proxy.support import Client, address, answering, framed, read_frame
 from tests.tap.support import PATIENCE, upstream
 from tests.tap.test_inspector import request
@@ -57,7 +58,7 @@ class Noting(Filter):
 
 @pytest.mark.parametrize("one_turn", [1 << 20, 0])
 def test_bytes_and_notes_of_filters(one_turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("krammar.proxy.scanner.ONE_TURN", one_turn)
+    monkeypatch.setattr(Resources, "loop_bytes", one_turn)
     watching = Watching()
     with (
         upstream(answering()) as server,
@@ -173,7 +174,7 @@ class Reading(Filter):
 def test_frames_that_cannot_be_read_pass(
     sent: bytes, one_turn: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("krammar.proxy.scanner.ONE_TURN", one_turn)
+    monkeypatch.setattr(Resources, "loop_bytes", one_turn)
     reading = Reading()
     with (
         upstream(echo) as server,

@@ -18,6 +18,7 @@ from krammar.faults import Faults
 from krammar.proxy import server as proxy
 from krammar.proxy.addresses import Address
 from krammar.proxy.link import Link
+from krammar.proxy.relay import Resources
 from krammar.tap.capture import Capture, CaptureWriter, Flag
 from krammar.tap.frame import Frame, Observer, Status
 from krammar.tap.proxy import Forward, Tap, TapError
@@ -629,7 +630,7 @@ def test_large_frames_that_rules_read_count_for_the_limit(monkeypatch: pytest.Mo
 
 def test_what_rules_do_to_requests_that_take_long_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such a request is processed in later turns, and the tap waits for what is noted there."""
-    monkeypatch.setattr("krammar.proxy.scanner.LONG", -1.0)
+    monkeypatch.setattr(Resources, "loop_seconds", -1.0)
     faults = Faults(kafka_wire)
     faults.on("Heartbeat", name="busy").answer("REQUEST_TIMED_OUT")
     with (

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kafka_wire import ErrorCode, JoinGroupRequest, SyncGroupRequest
 
-from krammar.broker.slices import finish
 from krammar.testing import Group, KafkaBroker, Member, NotInTime, Record
+from krammar.util.turns import finish
 from tests.broker.support import RawClient
 from tests.support.waiting import PATIENCE
 

@@ -28,9 +28,9 @@ from krammar.broker.groups.records import fits
 from krammar.broker.groups.shard import FORGOTTEN_AT_ONCE
 from krammar.broker.groups.shards import Shards, errors_for_clients
 from krammar.broker.nodes import Logs
-from krammar.broker.slices import Slices, Steps
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
+from krammar.util.turns import Slices, Steps
 
 R = TypeVar("R")
 Created = TypeVar("Created", ClassicGroup, ConsumerGroup)

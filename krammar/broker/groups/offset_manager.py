@@ -19,9 +19,9 @@ from krammar.broker.groups.group import CONSUMER, Commit, GroupState
 from krammar.broker.groups.offsets import CommittedOffset, TopicPartition
 from krammar.broker.groups.shard import FORGOTTEN_AT_ONCE, Shard
 from krammar.broker.groups.shards import Shards, errors_for_clients
-from krammar.broker.slices import Steps, finish
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
+from krammar.util.turns import Steps, finish
 from krammar.wire.batches import Record
 
 # The first version of OffsetCommit for consumer groups, which also reports GROUP_ID_NOT_FOUND.

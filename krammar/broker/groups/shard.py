@@ -13,9 +13,9 @@ from krammar.broker.groups.group import GroupState
 from krammar.broker.groups.host import AnyGroup
 from krammar.broker.groups.offsets import CommittedOffset, Offsets, offset_record, read_offset
 from krammar.broker.groups.records import check_group_record
-from krammar.broker.slices import Steps, finish
 from krammar.logfiles.internal_topics import decode_record
 from krammar.util.logs import FewWarnings
+from krammar.util.turns import Steps, finish
 from krammar.wire.batches import ControlRecordType, Record
 from krammar.wire.batches.header import HEADER_SIZE
 from krammar.wire.errors import WireError

@@ -20,9 +20,9 @@ from krammar.broker.groups.offsets import TopicPartition
 from krammar.broker.groups.records import GROUP, fits
 from krammar.broker.groups.shard import Shard
 from krammar.broker.nodes import Logs
-from krammar.broker.slices import Slices, Steps, advance
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
+from krammar.util.turns import Slices, Steps, in_thread
 from krammar.wire.errors import WireError
 
 log = logging.getLogger("krammar.broker.groups")
@@ -197,7 +197,7 @@ class Shards:
         self, group: AnyGroup, function: Callable[[], R], then: Callable[[R], None]
     ) -> None:
         async def run() -> None:
-            result = await self._slices.worker.run(function)
+            result = await in_thread(function, worker=self._slices.worker)
             # The group may have been deleted, or may have moved to another node.
             if any(each.groups.get(group.group_id) is group for each in self._shards.values()):
                 then(result)
@@ -230,7 +230,7 @@ class Shards:
 
     def run_in_slices(self, steps: Steps[None]) -> None:
         """Run the first slice of steps at once, and the others between requests, until ``close``."""
-        progress = advance(steps)
+        progress = self._slices.budget.advance(steps)
         if not progress.done:
             self._run(self._slices.run(steps, progress.job))
 

@@ -27,7 +27,7 @@ from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.errors import ApiError, errors_in, invalid_request
 from krammar.broker.meta_properties import random_uuid
 from krammar.broker.session import Session
-from krammar.broker.slices import Steps
+from krammar.util.turns import Steps
 from krammar.wire.message import Codec
 
 # Writing so many takes a few milliseconds.

@@ -40,9 +40,9 @@ from krammar.broker.config.describe import (
 from krammar.broker.config.overrides import check_topic
 from krammar.broker.errors import ApiError, errors_in, invalid_request
 from krammar.broker.session import Session
-from krammar.broker.slices import Steps
 from krammar.broker.topic_checks import check_topic_name
 from krammar.broker.topics import BROKER, TOPIC, Topics
+from krammar.util.turns import Steps
 
 BROKER_LOGGER = kw.ConfigResourceType.BROKER_LOGGER
 CLIENT_METRICS = kw.ConfigResourceType.CLIENT_METRICS

@@ -19,7 +19,7 @@ import kafka_wire as kw
 from krammar.broker.elections import Elections
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.session import Session
-from krammar.broker.slices import Steps
+from krammar.util.turns import Steps
 
 
 @dataclass(eq=False)

@@ -34,9 +34,9 @@ from krammar.broker.handlers.offsets import partition_log
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.nodes import Leaders, Logs, Nodes
 from krammar.broker.session import Session
-from krammar.broker.slices import Steps
 from krammar.broker.timers import Timers
 from krammar.logfiles.index import INT32_MAX
+from krammar.util.turns import Steps
 from krammar.wire.batches import read_headers
 
 Waiting = list[tuple[PartitionLog, int]]  # the logs and offsets that a request waits for

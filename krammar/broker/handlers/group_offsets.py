@@ -37,7 +37,7 @@ import kafka_wire as kw
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.offsets import CommittedOffset, TopicPartition, offset_record
 from krammar.broker.groups.records import fits
-from krammar.broker.slices import InThread, Steps
+from krammar.util.turns import InThread, Steps
 from krammar.wire.batches import Record
 from krammar.wire.primitives import NULL_UUID
 

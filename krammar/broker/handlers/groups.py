@@ -54,7 +54,7 @@ from krammar.broker.groups.host import GroupClient
 from krammar.broker.groups.member import AWAY, Member, Place, by_topic
 from krammar.broker.metadata_records import GROUP_VERSION
 from krammar.broker.session import GROUP_OPERATIONS
-from krammar.broker.slices import Steps, one_by_one
+from krammar.util.turns import Steps, one_by_one
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata

@@ -34,9 +34,9 @@ from krammar.broker.elections import NO_LEADER
 from krammar.broker.errors import errors_in
 from krammar.broker.nodes import Nodes
 from krammar.broker.session import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, Session
-from krammar.broker.slices import Steps
 from krammar.broker.topic_checks import check_topic_name
 from krammar.broker.topics import Topics
+from krammar.util.turns import Steps
 from krammar.wire.primitives import NULL_UUID
 
 T = TypeVar("T")

@@ -41,8 +41,8 @@ from krammar.broker.metadata_records import (
 )
 from krammar.broker.nodes import Logs, Nodes
 from krammar.broker.session import CLUSTER_OPERATIONS, Session
-from krammar.broker.slices import Steps, one_by_one
 from krammar.broker.timers import Timers
+from krammar.util.turns import Steps, one_by_one
 
 LogDir = dict[str, list[kw.DescribeLogDirsResponse.DescribeLogDirsPartition]]  # by topic
 _QUORUM = ("__cluster_metadata", [0])

@@ -34,7 +34,7 @@ from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.nodes import Logs
 from krammar.broker.session import Session
-from krammar.broker.slices import Steps, one_by_one
+from krammar.util.turns import Steps, one_by_one
 
 # Timestamps with a special meaning, and the first version that has each. The last two are about
 # tiered storage, which this broker does not have: the latest tiered (KIP-1005) and the earliest

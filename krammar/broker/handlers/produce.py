@@ -27,10 +27,10 @@ from krammar.broker.log.log import Appended, PartitionLog
 from krammar.broker.log.validation import MOST_INVALID_RECORDS, LongCheck
 from krammar.broker.nodes import Leaders, Logs, Nodes
 from krammar.broker.session import Session
-from krammar.broker.slices import InThread, Steps
 from krammar.broker.timers import Timers
 from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.util.logs import Seldom
+from krammar.util.turns import InThread, Steps
 from krammar.wire.batches import BatchHeader, Compression
 from krammar.wire.batches.header import codec_of, magic_of
 

@@ -22,7 +22,7 @@ from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.security.credentials import check_iterations, mechanism_of
 from krammar.broker.security.users import record_of
 from krammar.broker.session import Session
-from krammar.broker.slices import Steps
+from krammar.util.turns import Steps
 
 # The number of users that are written in one step, 15 µs each.
 _USERS_AT_ONCE = 500

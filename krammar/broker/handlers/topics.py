@@ -30,9 +30,9 @@ from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.meta_properties import random_uuid
 from krammar.broker.nodes import Logs, Nodes
 from krammar.broker.session import Session
-from krammar.broker.slices import Steps, one_by_one
 from krammar.broker.topic_checks import check_new_topic, check_replicas, colliding
 from krammar.broker.topics import Topics
+from krammar.util.turns import Steps, one_by_one
 from krammar.wire.primitives import NULL_UUID
 
 Listed = tuple[str | None, UUID]  # how a request lists a topic to delete: by name or by id

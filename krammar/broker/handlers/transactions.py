@@ -19,7 +19,6 @@ ListTransactions, v0 to v2 (KIP-664): v1 filters by duration (KIP-994), and v2 b
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager, suppress
@@ -34,13 +33,13 @@ from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.nodes import Logs
 from krammar.broker.patterns import whole_match
 from krammar.broker.session import Session
-from krammar.broker.slices import Steps, one_by_one
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.coordinator import TransactionCoordinator
 from krammar.broker.transactions.state import EPOCH_BUMP, NO_EPOCH, NO_ID
 from krammar.broker.transactions.store import grouped
 from krammar.util.extras import MissingExtra
+from krammar.util.turns import Steps, in_thread, one_by_one
 
 
 def _code(code: int, fenced: bool) -> int:
@@ -298,7 +297,7 @@ async def _matching(
         return [each for each in response.transaction_states if matches(each.transactional_id)]
 
     try:
-        response.transaction_states = await asyncio.to_thread(match)
+        response.transaction_states = await in_thread(match)
     except ValueError:
         return kw.ListTransactionsResponse(error_code=kw.ErrorCode.INVALID_REGULAR_EXPRESSION)
     except MissingExtra as error:

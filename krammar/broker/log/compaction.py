@@ -15,7 +15,6 @@ without outdated records. Offsets never change.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -31,6 +30,7 @@ from krammar.broker.log.segment import LogSegment, one_batch
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.index import INT32_MAX
 from krammar.logfiles.names import CLEANED
+from krammar.util.turns import Budget, Steps, finish
 from krammar.wire.batches import (
     BatchHeader,
     ControlRecord,
@@ -397,24 +397,24 @@ class Cleaner:
     _cleaned: Callable[[PartitionLog], None]
     # The current round of compaction, and the remaining steps of all rounds.
     _round: Compaction | None = field(init=False, default=None)
-    _steps: Generator[None] | None = field(init=False, default=None)
+    _steps: Steps[None] | None = field(init=False, default=None)
     _uncleanable: WeakSet[PartitionLog] = field(init=False, default_factory=WeakSet)
 
-    def compact(self, now_ms: int | None = None, *, budget_ms: float = 100) -> bool:
-        """Compact logs, the dirtiest first, for ``budget_ms`` milliseconds.
+    def compact(self, now_ms: int | None = None, *, budget: Budget | None = None) -> bool:
+        """Compact logs, the dirtiest first, for one slice of a budget; until none is due if there is no budget.
 
         Returns whether more work is left, so that it should be called again soon.
         """
-        until = time.monotonic() + budget_ms / 1000
         if self._steps is None:
             self._steps = self._compacting(self._environment.now_ms() if now_ms is None else now_ms)
-        for _ in self._steps:
-            if time.monotonic() >= until:
-                return True
+        if budget is None:
+            finish(self._steps)
+        elif not budget.advance(self._steps).done:
+            return True
         self._steps = None
         return False
 
-    def _compacting(self, now_ms: int) -> Generator[None]:
+    def _compacting(self, now_ms: int) -> Steps[None]:
         """Compact logs in steps, until none is due."""
         failed: set[PartitionLog] = set()
         while True:
@@ -423,7 +423,7 @@ class Cleaner:
                 found = None if log in failed else self._round_of(log, now_ms)
                 if found is not None:
                     due.append((found.dirt.ratio, log))
-                yield
+                yield None
             if not due:
                 return
             for _, log in sorted(due, key=itemgetter(0), reverse=True):
@@ -440,7 +440,7 @@ class Cleaner:
                         self._environment.warn(f"{log.path.name}: compaction failed: {error}")
                 self._round = None
                 self._cleaned(log)
-                yield
+                yield None
 
     def _round_of(self, log: PartitionLog, now_ms: int) -> Compaction | None:
         """Return the round that is due for a log. As in Kafka, unreadable logs are not retried."""

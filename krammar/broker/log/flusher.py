@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Thread
@@ -13,6 +11,7 @@ from krammar.broker.log.files import can_continue, no_descriptors
 from krammar.broker.log.folder import LogFolder
 from krammar.broker.log.log import PartitionLog
 from krammar.util.durable import sync_together
+from krammar.util.turns import Budget, Steps, finish
 
 
 class Flushing(Thread):
@@ -37,27 +36,36 @@ class Flushing(Thread):
         self._results: list[float | OSError] = []  # of each log: the seconds, or the error
         self._error: OSError | None = None
 
-    def begin(self, until: float = math.inf) -> bool:
-        """Write indexes and epochs to their files, until this time of ``time.monotonic()``.
+    def begin(self, budget: Budget | None = None) -> bool:
+        """Write indexes and epochs to their files, for one slice of a budget; all of them if there is no budget.
 
         Returns whether that is done for all logs, so that the thread can start.
         """
-        while self._rest and time.monotonic() < until:
-            log = self._rest.pop()
-            complete = self._complete or log.durability.is_flush_due(
-                self._now_ms, interval=self._interval
-            )
-            try:
-                paths = None if log.closed else log.durability.begin_flush(complete=complete)
-            except OSError as error:
-                if can_continue(error):
-                    self._error = error
-                else:
-                    log.take_offline(error)
-                continue
-            if paths is not None:
-                self.logs.append((log, log.durability.flush_target(complete=complete), paths))
+        if budget is None:
+            finish(self._beginning())
+        else:
+            budget.advance(self._beginning())
         return self.has_begun
+
+    def _beginning(self) -> Steps[None]:
+        while self._rest:
+            self._begin_log(self._rest.pop())
+            yield None
+
+    def _begin_log(self, log: PartitionLog) -> None:
+        complete = self._complete or log.durability.is_flush_due(
+            self._now_ms, interval=self._interval
+        )
+        try:
+            paths = None if log.closed else log.durability.begin_flush(complete=complete)
+        except OSError as error:
+            if can_continue(error):
+                self._error = error
+            else:
+                log.take_offline(error)
+            return
+        if paths is not None:
+            self.logs.append((log, log.durability.flush_target(complete=complete), paths))
 
     @property
     def has_begun(self) -> bool:
@@ -129,18 +137,17 @@ class Flusher:
         self._flushing = Flushing(self._logs, self._folders, now_ms, complete=True)
         self.finish()
 
-    def in_background(self, *, interval: bool = True, budget_ms: float = math.inf) -> bool:
+    def in_background(self, *, interval: bool = True, budget: Budget | None = None) -> bool:
         """Flush without waiting for the disk: a later call finishes the flush.
 
         Args:
             interval: whether the interval of ``krammar.fsync`` is over; without it, ``flush.ms``
                 and complete segments count
-            budget_ms: the time for writing small files, in milliseconds. While that takes longer,
+            budget: small files are written for one slice of it. While that takes longer,
                 ``is_beginning`` is true, and the next call continues.
 
         Returns whether the previous flush has finished. Raises OSError if it failed.
         """
-        until = time.monotonic() + budget_ms / 1000
         finished = False
         if self._flushing is not None and self._flushing.has_begun:
             if self._flushing.is_alive():
@@ -150,7 +157,7 @@ class Flusher:
         if self._flushing is None:
             now_ms = self._environment.now_ms()
             self._flushing = Flushing(self._logs, self._folders, now_ms, interval=interval)
-        if self._flushing.begin(until):
+        if self._flushing.begin(budget):
             if self._flushing.has_work:
                 self._flushing.start()
             else:

@@ -16,7 +16,6 @@ from krammar.broker.log.flusher import Flusher
 from krammar.broker.log.folder import LogFolder
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import INT64_MAX, LogConfig
-from krammar.broker.slices import Steps, finish
 from krammar.logfiles.checkpoints import read_topic_id
 from krammar.logfiles.damage import DamageError
 from krammar.logfiles.names import (
@@ -33,6 +32,7 @@ from krammar.logfiles.names import (
 )
 from krammar.logfiles.uuids import format_uuid
 from krammar.util.durable import write_atomically
+from krammar.util.turns import Steps, finish
 from krammar.wire.primitives import NULL_UUID
 
 _OTHERS = {("__cluster_metadata", 0)}  # not opened here; others that were not opened are unverified

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from asyncio import Future
-from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from krammar.auth.jwt import KeysError, UnknownKeyError, read_keys, verify
 from krammar.auth.oauth import JwtSettings, OAuthError
 from krammar.broker.timers import Timers
-from krammar.util.worker import WorkerThread
+from krammar.util.turns import WorkerThread, in_thread
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet
@@ -54,7 +53,7 @@ class SignedTokens:
         if self._reading is None:
             self._timer.cancel()
             # A daemon thread: the end of the process does not wait for a slow server.
-            reading = self._worker.run(partial(read_keys, self._settings.url))
+            reading = in_thread(read_keys, self._settings.url, worker=self._worker)
             self._reading = self._timers.loop.create_task(reading)
             self._reading.add_done_callback(self._finish)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from krammar.util.turns import Budget, in_thread
 from krammar.wire.batches import BatchHeader, Record, RecordBatch, TimestampType, encode_batch
 
 _Result = TypeVar("_Result")
@@ -15,8 +14,6 @@ _Result = TypeVar("_Result")
 _BYTES = 64 << 10
 _COMPRESSED_BYTES = 4 << 10
 _RECORDS = 500
-# Seconds of work in the event loop before other connections get a turn.
-_SLICE = 0.005
 # The bytes of records that are decoded for one request or response, with an allowance for each record.
 _MOST = 128 << 20
 _PER_RECORD = 100
@@ -35,7 +32,7 @@ class Allowance:
     def __init__(self) -> None:
         self._spent = 0
         self._is_large = False  # the records that were decoded last
-        self._since = time.monotonic()
+        self._budget = Budget(0.005)  # after that, other connections get a turn
 
     async def run(
         self, header: BatchHeader, function: Callable[..., _Result], *args: object
@@ -43,12 +40,9 @@ class Allowance:
         """Return the result of a function that works on a batch: in a thread if it can take long."""
         limit = _COMPRESSED_BYTES if header.attributes & 7 else _BYTES
         if self._is_large or header.size_in_bytes > limit or header.records_count > _RECORDS:
-            result = await asyncio.to_thread(function, *args)
-            self._since = time.monotonic()
-            return result
-        if time.monotonic() - self._since > _SLICE:
-            await asyncio.sleep(0)
-            self._since = time.monotonic()
+            return await in_thread(function, *args)
+        if not self._budget.has_time():
+            await self._budget.turn()
         return function(*args)
 
     def spend(self, records: Sequence[Record]) -> None:

@@ -29,7 +29,7 @@ from kafka_wire import (
 
 from krammar.broker import Broker
 from krammar.broker.errors import ApiError
-from krammar.broker.slices import finish
+from krammar.util.turns import finish
 from krammar.wire.batches import read_batches
 from tests.broker.groups.support import (
     GROUP,
@@ -91,7 +91,7 @@ def test_fetching_in_each_version(client: RawClient, version: int) -> None:
 def test_many_offsets_of_a_deleted_topic_are_forgotten_in_slices(
     broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("krammar.broker.slices.SLICE_SECONDS", 0)
+    broker.connections.slices.budget.seconds = 0
     monkeypatch.setattr("krammar.broker.groups.offset_manager.FORGOTTEN_AT_ONCE", 2)
     create_topic(client, "t", 9)
     client.call(commit_request(dict.fromkeys(range(9), 5)), 9)

@@ -14,9 +14,9 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
-from krammar.broker.slices import finish
 from krammar.broker.transactions.state import LAST_EPOCH, MAX_EPOCH
 from krammar.broker.transactions.store import state_record
+from krammar.util.turns import finish
 from krammar.wire.batches import ControlRecordType, read_batches
 from tests.broker.requests import batch, create_topic, fetch, produce_request
 from tests.broker.support import RawClient
@@ -578,7 +578,7 @@ def test_list_transactions_by_pattern_without_re2(
     request = ListTransactionsRequest(transactional_id_pattern=".*")
     assert client.call(request, 2).error_code == ErrorCode.INVALID_REQUEST
     assert caplog.messages == [
-        "ListTransactions is refused: the pattern filter needs re2: " "pip install 'krammar[re2]'"
+        "ListTransactions is refused: the pattern filter needs re2: pip install 'krammar[re2]'"
     ]
     assert client.call(ListTransactionsRequest(), 2).error_code == ErrorCode.NONE
 

@@ -15,8 +15,8 @@ from krammar.broker.log.environment import Environment
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.manager import LogManager
-from krammar.broker.slices import finish
 from krammar.logfiles.checkpoints import read_offsets
+from krammar.util.turns import finish
 from tests.broker.faulty_disk import Disk
 from tests.broker.log.support import TOPIC_ID, Clock, batch, refused, sent, values_of
 
@@ -299,7 +299,7 @@ def test_a_failed_flush_takes_the_partition_offline(
     manager.flush()
     assert not other.offline
     finish(manager.maintaining())
-    assert not manager.cleaner.compact(budget_ms=60_000)
+    assert not manager.cleaner.compact()
 
     manager.close()
     assert not (here.root / ".kafka_cleanshutdown").exists()
@@ -368,12 +368,11 @@ def test_a_replacement_that_fails_takes_the_partition_offline(here: Here) -> Non
     for number in range(8):
         log.append(batch(b"%d" % number, key=b"k"))
     with here.disk.failing("rename", r"t-0/0{20}\.index\.swap"):
-        assert not here.manager.cleaner.compact(budget_ms=60_000)
+        assert not here.manager.cleaner.compact()
     with refused(ErrorCode.KAFKA_STORAGE_ERROR, "Input/output error"):
         log.append(batch(b"more", key=b"k"))
     here.manager.close()
     log = here.open(config)
     assert values_of(log)[-1] == b"7"
-    while here.manager.cleaner.compact():
-        pass
+    here.manager.cleaner.compact()
     assert len(values_of(log)) < 8

@@ -21,8 +21,8 @@ from krammar.broker.log.files import StorageError
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.log.log_config import LogConfig
 from krammar.broker.log.manager import LogManager
-from krammar.broker.slices import finish
 from krammar.logfiles.checkpoints import read_offsets
+from krammar.util.turns import Budget, finish
 from krammar.wire.primitives import NULL_UUID
 from tests.broker.log.support import (
     NOW,
@@ -294,7 +294,7 @@ def test_compaction_is_done_by_the_way(managers: Managers) -> None:
         log.append(batch(b"%d" % number, key=b"%d" % (number % 7)))
     log.retention.roll()
     rounds = 1
-    while manager.cleaner.compact(NOW, budget_ms=0):
+    while manager.cleaner.compact(NOW, budget=Budget(0)):
         rounds += 1
         assert len(values_of(log)) in (100, 7)
     assert rounds > 100
@@ -314,14 +314,14 @@ def test_closing_in_the_middle_of_a_round(managers: Managers) -> None:
         log.append(batch(b"%d" % number, key=b"k"))
     log.retention.roll()
     for _ in range(30):
-        assert manager.cleaner.compact(NOW, budget_ms=0)
+        assert manager.cleaner.compact(NOW, budget=Budget(0))
     assert [name for name in managers.names("t-0") if name.endswith(".cleaned")]
     manager.close()
     assert not [name for name in managers.names("t-0") if name.endswith(".cleaned")]
     manager = managers.start()
     log = opened(manager, COMPACT)
     assert len(values_of(log)) == 20
-    manager.cleaner.compact(NOW, budget_ms=0)
+    manager.cleaner.compact(NOW, budget=Budget(0))
     manager.delete("t", 0)
     assert not manager.cleaner.compact(NOW)
     assert managers.warnings == []

@@ -9,12 +9,14 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
 from kafka_wire import ErrorCode
 
 from krammar.broker import Broker
+from krammar.broker.timers import Timers
 from krammar.broker.transactions.state import Transaction
 from krammar.broker.transactions.store import StateStore
 from krammar.util import boot as boot_module
@@ -195,8 +197,14 @@ def test_many_producers_are_fenced_in_many_turns(
         happened.append("fenced")
         asyncio.get_running_loop().call_soon(happened.append, "turn")
 
+    in_turns = Timers.in_turns
+
+    def one_per_turn(timers: Timers, *of: Any) -> None:
+        timers.budget.seconds = 0
+        in_turns(timers, *of)
+
     monkeypatch.setattr(StateStore, "put", noted_put)
-    monkeypatch.setattr("krammar.broker.timers.PORTION_SECONDS", 0)
+    monkeypatch.setattr(Timers, "in_turns", one_per_turn)
     with start(folder) as broker, RawClient(broker.port) as client:
         for producer in producers:
             producer.client = client
