@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from krammar.proxy.route import Route
 from krammar.wire.framing import PREFIX, body_frame, message_frame
-from krammar.wire.kafka import API_VERSIONS, PRODUCE, has_acks, has_api_versions
-from krammar.wire.negotiation import UNSUPPORTED_VERSION
+from krammar.wire.kafka import PRODUCE, has_acks
+from krammar.wire.negotiation import fell_back
 from krammar.wire.package import Package
 from krammar.wire.skip import MAX_ELEMENTS, check_elements
 
@@ -66,13 +66,8 @@ class Frames:
 
     def read_response(self, route: Route, frame: bytes) -> Read:
         """Decode a response. Raises DecodeError."""
-        version = route.version
-        if (
-            route.api_key == API_VERSIONS
-            and has_api_versions(self.package)
-            and int.from_bytes(frame[8:10], "big", signed=True) == UNSUPPORTED_VERSION
-        ):
-            version = 0  # KIP-511
+        # Before decoding, not after an error as in krammar.wire: bytes after a body are no error.
+        version = 0 if fell_back(self.package, frame, route.api_key, PREFIX) else route.version
         headers = self.package.header_versions(route.api_key, version)
         header, begin = self.package.get("ResponseHeader").decode_from(
             frame, PREFIX, headers.response

@@ -30,6 +30,9 @@ class LargeFrames:
 class PartialFrame:
     """The current frame of one side: bytes that are collected until it is complete, or that pass unread.
 
+    Not ``FrameReader`` of krammar.wire, which copies each frame: the scanner reads frames in the
+    memory of a read, and only those that are read and not complete come here.
+
     Attributes:
         left: bytes of it that have not arrived, and pass unread
         need: bytes of it that have not arrived, and are collected

@@ -21,9 +21,6 @@ LARGEST_FRAME = 0x7FFFFFFF
 # After this number of bytes of a frame, the rest is received into separate pieces of up to a megabyte.
 _PIECE = 16 * 1024
 _LARGEST_PIECE = 1 << 20
-# The pieces of frames above this size in bytes are mapped: the C library does not return freed memory in time, so they
-# would still need memory while the frame is handled.
-_MAPPED_FRAME = 32 << 20
 _NOTHING = memoryview(b"")
 
 
@@ -102,7 +99,14 @@ class FrameReader:
 
     - ``feed`` with ``lent=True`` reads bytes in place until ``give_back``.
     - ``get_buffer`` returns memory for the rest of a large frame.
+
+    Attributes:
+        mapped_frame: the pieces of frames above this size in bytes are mapped: the C library does
+            not return freed memory in time, so they would still need memory while the frame is
+            handled
     """
+
+    mapped_frame = 32 << 20
 
     __slots__ = ("_begin", "_buffer", "_error", "_large", "_large_size", "_room", "max_frame")
 
@@ -171,7 +175,7 @@ class FrameReader:
             size = min(self._large_size - held, held, _LARGEST_PIECE)
             if not size:
                 return None
-            mapped = self._large_size > _MAPPED_FRAME
+            mapped = self._large_size > self.mapped_frame
             self._room = memoryview(mmap(-1, size) if mapped else bytearray(size))
             self._large.append(self._room)
         return self._room

@@ -111,9 +111,6 @@ def read_response(
 ) -> ReadResponse:
     """Parse a response frame, without its length prefix, to a request with this key and version.
 
-    A broker that does not know the requested version of ApiVersions answers in version 0 (KIP-511). Only the
-    error code shows it.
-
     Raises:
         UnknownApiKeyError: no request has this key.
         UnsupportedVersionError: the request does not have this version.
@@ -122,19 +119,30 @@ def read_response(
     try:
         return ReadResponse(*package.parse_response(frame, api_key, version), version)
     except (DecodeError, UnsupportedVersionError):
-        if api_key != API_VERSIONS or version == 0 or not has_api_versions(package):
-            raise
-        begin = package.get("ResponseHeader")(correlation_id=0).encode(0)
-        if (
-            int.from_bytes(frame[len(begin) : len(begin) + 2], "big", signed=True)
-            != UNSUPPORTED_VERSION
-        ):
+        if version == 0 or not fell_back(package, frame, api_key):
             raise
         try:
             return ReadResponse(*package.parse_response(frame, api_key, 0), 0)
         except (DecodeError, UnsupportedVersionError):
             pass
         raise
+
+
+def fell_back(
+    package: Package, frame: bytes | bytearray | memoryview, api_key: int, begin: int = 0
+) -> bool:
+    """Return whether a response to ApiVersions has version 0 instead of the requested one.
+
+    A broker that does not know the requested version answers so (KIP-511). Only the error code
+    shows it.
+
+    Args:
+        begin: the offset of the header in the frame.
+    """
+    if api_key != API_VERSIONS or not has_api_versions(package):
+        return False
+    body = begin + len(package.get("ResponseHeader")(correlation_id=0).encode(0))
+    return int.from_bytes(frame[body : body + 2], "big", signed=True) == UNSUPPORTED_VERSION
 
 
 def offered_versions(response: Any) -> dict[int, tuple[int, int]]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import random
 import tracemalloc
-from mmap import mmap
 
 import kafka_wire
 import pytest
@@ -41,7 +39,7 @@ from krammar.wire.errors import (
     UnknownApiKeyError,
     UnsupportedVersionError,
 )
-from krammar.wire.framing import FrameError, FrameReader, join_frame
+from krammar.wire.framing import FrameError
 from tests.support.frames import framed
 
 
@@ -203,98 +201,6 @@ def test_a_claimed_length_allocates_nothing() -> None:
     assert server.next_event() is None
     assert tracemalloc.get_traced_memory()[1] < 100_000
     tracemalloc.stop()
-
-
-def test_frames_of_any_size_from_pieces_of_any_size() -> None:
-    rng = random.Random(5)
-    frames = [rng.randbytes(rng.choice((0, 1, 5, 100, 5000, 70_000))) for _ in range(200)]
-    stream = b"".join(map(framed, frames))
-    reader = FrameReader()
-    found = []
-    pos = 0
-    while pos < len(stream):
-        size = rng.choice((1, 3, 64, 4096, 65536, 200_000))
-        reader.feed(memoryview(stream)[pos : pos + size])
-        pos += size
-        # Taking only some leaves whole frames in the buffer, which later pieces must not disturb.
-        for _ in range(rng.choice((0, 1, 1000))):
-            if (got := reader.next_frame()) is None:
-                break
-            found.append(got)
-    while (got := reader.next_frame()) is not None:
-        found.append(got)
-    assert found == frames
-    assert reader.buffered == 0
-
-
-@pytest.mark.parametrize("mapped", [1 << 20, 32 << 20])
-def test_frames_received_in_any_way(mapped: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fed, lent, or received into the reader's memory, which others overwrite as soon as they may."""
-    monkeypatch.setattr("krammar.wire.framing._MAPPED_FRAME", mapped)
-    kinds = set()
-    rng = random.Random(6)
-    sizes = (0, 1, 5, 100, 5000, 16_000, 33_000, 70_000, 300_000, 3_000_000)
-    frames = [rng.randbytes(rng.choice(sizes)) for _ in range(150)]
-    stream = memoryview(b"".join(map(framed, frames)))
-    reader = FrameReader()
-    scratch = memoryview(bytearray(65_536))
-    found = []
-    pos = own = lent = kept = 0
-    while pos < len(stream):
-        room = reader.get_buffer()
-        size = rng.choice((1, 64, 4096, 30_000, 65_536))
-        if room is not None and rng.random() < 0.9:
-            assert 0 < len(room) <= reader.buffered
-            piece = stream[pos : pos + min(size, len(room))]
-            room[: len(piece)] = piece
-            reader.received(len(piece))
-            kinds.add((type(room.obj), reader.expected > mapped))
-            own += 1
-        else:
-            piece = stream[pos : pos + size]
-            scratch[: len(piece)] = piece
-            is_lent = rng.random() < 0.8
-            reader.feed(scratch[: len(piece)], lent=is_lent)
-            lent += is_lent
-        pos += len(piece)
-        for _ in range(rng.choice((0, 1, 1000))):
-            peeked, left, expected = reader.peek(4), reader.buffered, reader.expected
-            if (got := reader.next_frame()) is None:
-                assert left < expected
-                break
-            assert peeked == len(got).to_bytes(4, "big")
-            assert expected == 4 + len(got) == left - reader.buffered
-            found.append(got)
-        if reader.give_back():
-            scratch[:] = bytes(len(scratch))
-        else:
-            kept += 1
-            scratch = memoryview(bytearray(65_536))
-    while (got := reader.next_frame()) is not None:
-        found.append(got)
-    assert found == frames
-    assert reader.buffered == 0
-    assert own > 100 and lent > 100 and kept > 2
-    assert kinds == {(bytearray, False), *([(mmap, True)] if mapped < max(sizes) else [])}
-
-
-def test_a_claimed_length_gives_no_buffer() -> None:
-    """The receive buffer is only for accepted frames, and no larger than the bytes that have arrived."""
-    for size in (-1, -0x80000000, 10_000_001, 0x7FFFFFFF):
-        reader = FrameReader(10_000_000)
-        reader.feed(size.to_bytes(4, "big", signed=True) + bytes(100_000))
-        assert reader.get_buffer() is None
-        with pytest.raises(FrameError):
-            reader.next_frame()
-    reader = FrameReader(10_000_000)
-    reader.feed((10_000_000).to_bytes(4, "big") + bytes(16_000))
-    assert reader.get_buffer() is None
-    reader.feed(bytes(4_000))
-    room = reader.get_buffer()
-    assert room is not None and len(room) == 20_004
-    reader.received(len(room))
-    assert (reader.buffered, reader.expected) == (40_008, 10_000_004)
-    assert reader.next_frame() is None
 
 
 def test_a_frame_in_pieces_takes_memory_in_proportion() -> None:
@@ -609,15 +515,6 @@ def test_wafka_knows_no_other_request() -> None:
 def test_what_is_no_generated_package() -> None:
     with pytest.raises(TypeError, match="is not a package that krammar generated"):
         ServerConnection(pickle)
-
-
-def test_a_frame_too_large_to_be_said() -> None:
-    class Huge(bytes):
-        def __len__(self) -> int:
-            return 0x80000000
-
-    with pytest.raises(EncodeError, match="2147483648 bytes: 2147483647 can be written"):
-        join_frame([Huge()])
 
 
 def test_bytes_behind_a_request_are_left_alone_where_that_is_allowed() -> None:
