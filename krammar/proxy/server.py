@@ -24,7 +24,7 @@ from krammar.proxy.partial_frames import LargeFrames
 from krammar.proxy.ports import MAX_PORTS, PORT_TIMEOUT, FixedPorts, fixed_ports
 from krammar.proxy.relay import Resources
 from krammar.proxy.reloading import Reloading
-from krammar.proxy.server_thread import ServerThread
+from krammar.util.event_loop import ServerThread
 from krammar.util.listening import listening_sockets, start_listening
 from krammar.util.sockets import why
 
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 # The largest frame that is read, in bytes: a response of 50 MiB, Kafka's fetch.max.bytes, and what is around its records.
 # Decoding and encoding one of 53 MB takes 152 MB.
 MAX_READ = 52 << 20
-# The bytes of all large frames that have arrived in part, above which the largest is refused; two always fit.
-MAX_COLLECTED = 128 << 20
 # The arguments of the class that ``Proxy.replace`` can change.
 RUNNING = (
     "advertise",
@@ -145,6 +143,12 @@ class Proxy:
             read; several errors are one with several lines.
     """
 
+    # The ports of each listener.
+    max_ports = MAX_PORTS
+    # The bytes of all large frames that have arrived in part, above which the largest is refused.
+    # Two always fit.
+    max_collected = 128 << 20
+
     def __init__(
         self,
         upstream: str | Iterable[str],
@@ -228,7 +232,7 @@ class Proxy:
             before_login(parts.chain),
             before_metadata(parts.chain),
         )
-        self._resources = Resources(LargeFrames(max(MAX_COLLECTED, 2 * max_frame)))
+        self._resources = Resources(LargeFrames(max(self.max_collected, 2 * max_frame)))
         self._services = LinkServices(
             upstreams, self._resources, self.metrics, self.opened, self.lost, self.log
         )
@@ -248,7 +252,7 @@ class Proxy:
             host,
             self._serve_port,
             self.notice,
-            lambda: MAX_PORTS,
+            lambda: self.max_ports,
             self.broker_port_timeout,
             fixed,
             self._shared_ports,
@@ -441,7 +445,7 @@ class Proxy:
         before, settings = self._settings, replacement.settings
         self._held.hold(settings.chain.filters)
         self._settings = before.successor = settings
-        self._resources.large.limit = max(MAX_COLLECTED, 2 * settings.max_frame)
+        self._resources.large.limit = max(self.max_collected, 2 * settings.max_frame)
         self.drain_timeout = replacement.drain_timeout
         self._reloading.stop()
         self._reloading = replacement.reloading

@@ -1,7 +1,7 @@
 """The tap: a proxy with a filter that sees the frames between clients and brokers, decodes and checks them.
 
-``proxy`` is a ``krammar.proxy.Proxy``, and ``watching`` its filter. ``cutting`` cuts frames out of the bytes of
-connections. ``inspector`` decodes the frames of a connection, and checks that they encode to the same bytes.
+``proxy`` is a ``krammar.proxy.Proxy``, and ``watching`` its filter, which cuts frames out of the bytes
+of connections. ``inspector`` decodes the frames of a connection, and checks that they encode to the same bytes.
 ``summary`` and ``capture`` count and store frames. ``exchanges`` pairs requests with responses, and ``listing``
 writes them as lines.
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from krammar.tap.describe import Describer, Description
 from krammar.tap.frame import Frame, Observer
-from krammar.tap.inspector import MAX_WAITING
+from krammar.tap.inspector import Inspector
 from krammar.util.printable import escape
 
 # Error codes that are a normal step of the protocol: a new member of a group gets its id with this one (KIP-394).
@@ -102,6 +102,8 @@ class Exchanges(Observer):
         self._ended = ended
         self._begun = begun
         self._number = 0
+        # By connection and correlation id. The inspector, which matches responses first, does not
+        # hold the frames of requests: they would fill the memory of a tap that only lists them.
         self._waiting: dict[int, dict[int, TappedExchange]] = {}
         self._clients: dict[int, str] = {}
 
@@ -139,7 +141,7 @@ class Exchanges(Observer):
         waiting = self._waiting.setdefault(frame.connection, {})
         # The inspector forgets the oldest requests too; two with the same correlation id are a client's error.
         forgotten = [number] if number in waiting else []
-        if len(waiting) >= MAX_WAITING:
+        if len(waiting) >= Inspector.max_waiting:
             forgotten.append(next(iter(waiting)))
         for each in forgotten:
             if (lost := waiting.pop(each, None)) is not None:

@@ -23,10 +23,6 @@ from krammar.wire.package import Package
 from krammar.wire.skip import MAX_ELEMENTS, TooManyElements
 from krammar.wire.tracing import trace_frame
 
-# Far more requests than a normal connection has in flight. The oldest ones are dropped first, so that requests
-# without a response cannot fill the memory.
-MAX_WAITING = 10_000
-
 
 class _Waiting(NamedTuple):
     api_key: int
@@ -37,12 +33,19 @@ class _Waiting(NamedTuple):
 
 
 class Inspector:
-    """Inspects the frames of one connection, in the order in which they arrived."""
+    """Inspects the frames of one connection, in the order in which they arrived.
+
+    Attributes:
+        max_waiting: far more requests than a normal connection has in flight. The oldest ones are
+            dropped first, so that requests without a response cannot fill the memory.
+    """
+
+    max_waiting = 10_000
 
     def __init__(self, package: Package, connection: int) -> None:
         self._package = package
         self._connection = connection
-        self._waiting: deque[_Waiting] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[_Waiting] = deque(maxlen=self.max_waiting)
         self._tokens = False
         self._has_acks, self._has_tokens = has_acks(package), has_tokens(package)
 
@@ -198,7 +201,8 @@ class Inspector:
     def _match(self, frame: Frame) -> bool:
         """Find the request of a response by its correlation id.
 
-        Brokers respond in order, but a response out of order is accepted.
+        Brokers respond in order, but a response out of order is accepted: the tap shows what
+        ``ClientConnection`` of krammar.wire would refuse.
         """
         waiting = self._waiting
         index = next(

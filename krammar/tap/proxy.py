@@ -15,7 +15,6 @@ from krammar.proxy.listeners import ListenError
 from krammar.proxy.partial_frames import LargeFrames
 from krammar.proxy.ports import FixedPorts, fixed_ports
 from krammar.proxy.server import Proxy, ProxyError
-from krammar.tap.cutting import MAX_LARGE_FRAMES
 from krammar.tap.frame import Observer
 from krammar.tap.watching import Watcher
 from krammar.wire.package import package_of
@@ -62,7 +61,13 @@ class Tap(Proxy):
     Raises:
         ValueError: a setting is invalid, or names a file that cannot be read.
         TapError: the ports of brokers are invalid.
+
+    Attributes:
+        max_large_frames: the bytes of large frames of all connections, unless ``max_frame`` needs
+            more
     """
+
+    max_large_frames = 64 << 20
 
     def __init__(
         self,
@@ -79,7 +84,7 @@ class Tap(Proxy):
     ) -> None:
         names = ["", *(f"#{number}" for number in range(2, len(forwards) + 1))]
         fixed = _fixed_ports(dict(zip(names, forwards, strict=True)))
-        large = LargeFrames(max(MAX_LARGE_FRAMES, 2 * max_frame))
+        large = LargeFrames(max(self.max_large_frames, 2 * max_frame))
         self._watcher = Watcher(package_of(protocol), observers, max_frame, large, self._fail)
         super().__init__(
             str(forwards[0].upstream),

@@ -6,6 +6,7 @@ import asyncio
 import random
 import socket
 import struct
+import sys
 import threading
 from typing import Any
 
@@ -23,8 +24,9 @@ from kafka_wire import (
     ResponseHeader,
 )
 
-from krammar.proxy import Exchange, Filter, Proxy, ProxyError, addresses, on, server_thread
+from krammar.proxy import Exchange, Filter, Proxy, ProxyError, addresses, on
 from krammar.proxy.heads import has_no_endpoints
+from krammar.util.event_loop import new_event_loop
 from krammar.wire.representation import kinds_of, named
 from tests.proxy.support import Client, address, answering, echo, link
 from tests.support.frames import framed, read_exactly, read_frame
@@ -36,7 +38,7 @@ from tests.tap.support import Upstream, broker, upstream
 def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run each test with both event loops."""
     if request.param == "asyncio":
-        monkeypatch.setattr("krammar.proxy.server_thread.new_event_loop", asyncio.new_event_loop)
+        monkeypatch.setitem(sys.modules, "uvloop", None)
     else:
         pytest.importorskip("uvloop")
 
@@ -308,7 +310,7 @@ def test_addresses_are_those_of_the_proxy() -> None:
 def test_a_broker_without_a_port_closes_the_connection(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("krammar.proxy.server.MAX_PORTS", 1)
+    monkeypatch.setattr(Proxy, "max_ports", 1)
     with (
         upstream(broker) as server,
         Proxy.start(str(server.address)) as proxy,
@@ -458,7 +460,7 @@ def test_bytes_that_had_to_wait_come_first() -> None:
         return got
 
     here, there = socket.socketpair()
-    with here, there, asyncio.Runner(loop_factory=server_thread.new_event_loop) as runner:
+    with here, there, asyncio.Runner(loop_factory=new_event_loop) as runner:
         assert runner.run(write(here, there)) == first + second
 
 
