@@ -31,8 +31,6 @@ ALGORITHMS = [f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 3
 ALGORITHMS += ["EdDSA", "Ed25519"]
 _PUBLIC = ("RSA", "EC", "OKP")
 _MOST_BYTES = 1 << 20
-# For the whole answer; a server could send a byte every few seconds forever.
-DEADLINE_SECONDS = 10.0
 
 
 class UnknownKeyError(OAuthError):
@@ -43,12 +41,16 @@ class KeysError(ValueError):
     """A JWKS cannot be read."""
 
 
-def read_keys(url: str) -> KeySet:
-    """Read the public keys of a JWKS; keys of other kinds are ignored. Raises KeysError."""
+def read_keys(url: str, seconds: float = 10.0) -> KeySet:
+    """Read the public keys of a JWKS; keys of other kinds are ignored. Raises KeysError.
+
+    Args:
+        seconds: for the whole answer; a server could send a byte every few seconds forever.
+    """
     try:
         if urlsplit(url).scheme not in ("file", "http", "https"):
             raise KeysError("is not a URL of the kinds https, http and file")
-        text = fetch(url, _MOST_BYTES + 1, DEADLINE_SECONDS)
+        text = fetch(url, _MOST_BYTES + 1, seconds)
         if len(text) > _MOST_BYTES:
             raise KeysError(f"has more than {_MOST_BYTES} bytes")
         found = [key for key in json.loads(text)["keys"] if key.get("kty") in _PUBLIC]

@@ -19,8 +19,6 @@ from krammar.util.listening import AT_ONCE
 
 # How long a client may take for its first byte, and for the handshake.
 HANDSHAKE_SECONDS = 30.0
-# Handshakes at the same time; one more replaces the oldest, which takes longer than those of real clients.
-MOST_HANDSHAKES = 512
 # The size in bytes of asyncio's buffer for each TLS connection: that of the largest TLS record. asyncio's default is
 # 256 KiB, all of it in use.
 BUFFER = 16 * 1024
@@ -29,7 +27,14 @@ PAUSE = 1.0
 
 
 class TlsAcceptor:
-    """A listening socket whose connections get TLS."""
+    """A listening socket whose connections get TLS.
+
+    Attributes:
+        most_handshakes: at the same time; one more replaces the oldest, which takes longer than
+            those of real clients
+    """
+
+    most_handshakes = 512
 
     def __init__(
         self,
@@ -121,7 +126,7 @@ class TlsAcceptor:
     def _begin_some(self) -> None:
         for _ in range(min(AT_ONCE, len(self._ready))):
             client, host = self._ready.popleft()
-            if len(self._handshakes) >= MOST_HANDSHAKES:
+            if len(self._handshakes) >= self.most_handshakes:
                 oldest = self._handshakes.pop(next(iter(self._handshakes)))
                 # Its handshake fails then. uvloop does not close the connection of a task that is cancelled.
                 with contextlib.suppress(OSError):

@@ -64,11 +64,7 @@ Encoded = tuple[Codec, bytes]
 
 FOLDER = partition_folder(METADATA_TOPIC, 0)
 UNASSIGNED_DIRECTORY = UUID(int=1)
-# Kafka's default of `metadata.log.max.record.bytes.between.snapshots`.
-SNAPSHOT_BYTES = 20 << 20
-# On close, a snapshot replaces a log of at least this size with more than this many records per
-# record of it.
-GARBAGE_BYTES = 1 << 20
+# On close, a snapshot replaces a large log with more than this many records per record of it.
 GARBAGE_FACTOR = 4
 
 
@@ -81,7 +77,13 @@ class ClusterMetadata(Image):
         running: the ids of this process's nodes that the cluster sees
         directory_ids: the ids of the log directories, in the order of ``log.dirs``
         log: the files
+        snapshot_bytes: a snapshot replaces a larger log; Kafka's default of
+            `metadata.log.max.record.bytes.between.snapshots`
+        garbage_bytes: the size of a large log
     """
+
+    snapshot_bytes = 20 << 20
+    garbage_bytes = 1 << 20
 
     def __init__(
         self,
@@ -103,7 +105,6 @@ class ClusterMetadata(Image):
         super().__init__(*node_ids)
         self.node_id = node_ids[0]
         self.running = set(node_ids)
-        self._snapshot_bytes = SNAPSHOT_BYTES
         # Frozen copies write through it.
         self._original = self
         folder, fsync = config.metadata_log_dir, config.fsync != "off"
@@ -156,7 +157,7 @@ class ClusterMetadata(Image):
     def close(self) -> None:
         """Close the log, after a snapshot if most of its records are outdated."""
         log = self.log
-        if log.size >= GARBAGE_BYTES and log.records > GARBAGE_FACTOR * len([*self.records()]):
+        if log.size >= self.garbage_bytes and log.records > GARBAGE_FACTOR * len([*self.records()]):
             self._snapshot()
         log.close()
 
@@ -367,7 +368,7 @@ class ClusterMetadata(Image):
         self.log.append([frame for _, frame in encoded])
         for record, _ in encoded:
             self.apply(record)
-        if self.log.size > self._snapshot_bytes:
+        if self.log.size > self.snapshot_bytes:
             self._snapshot()
 
     def _snapshot(self) -> None:
@@ -380,7 +381,7 @@ class ClusterMetadata(Image):
             self.log.warn(
                 f"{self.log.directory}: cannot write a snapshot: {error.strerror}; the log continues without"
             )
-            self._snapshot_bytes = self.log.size * 2
+            self.snapshot_bytes = self.log.size * 2
 
 
 def _invalid(path: Path, offset: int, record: Codec, error: ApiError) -> BrokerError:

@@ -57,9 +57,8 @@ UNCOPIED = frozenset({ApiKey.PRODUCE})
 # Bytes of responses that a client has not read; above this, the broker handles no further request
 # of it.
 WRITE_HIGH_WATER = 64 * 1024
-# Bytes that are encrypted at once, and that are written at once of larger responses than this.
+# Bytes that are encrypted at once, and that are written at once of large responses.
 TLS_PIECE = 256 * 1024
-LARGE_RESPONSE = 16 << 20
 
 
 class _Lost(asyncio.Transport):
@@ -89,9 +88,14 @@ LOST = _Lost()
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One client's connection."""
+    """One client's connection.
+
+    Attributes:
+        large_response: a response of more bytes is written in pieces
+    """
 
     protocol: ClassVar[ModuleType] = kafka_wire
+    large_response: ClassVar[int] = 16 << 20
     # librdkafka appends three bytes to a Metadata v13 request for all topics.
     allow_trailing: ClassVar[bool] = True
     transport: asyncio.Transport
@@ -506,7 +510,7 @@ class Connection(asyncio.BufferedProtocol):
         TLS transports do not count what they have passed on to their socket, so ``unread`` would
         miss it. Other transports copy what the client does not read at once.
         """
-        if len(frame) <= (TLS_PIECE if self._tls else LARGE_RESPONSE):
+        if len(frame) <= (TLS_PIECE if self._tls else self.large_response):
             self.transport.write(frame)
             return
         self._rest = memoryview(frame)

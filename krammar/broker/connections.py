@@ -25,13 +25,6 @@ log = logging.getLogger("krammar.broker")
 
 # The size in bytes of the shared read buffer; large frames get buffers of their own.
 RECEIVE_SIZE = 64 * 1024
-# The total size in bytes of unread responses above which fetches return only one batch.
-MAX_UNREAD = 48 << 20
-# Above that size, a client that has read nothing for this many seconds is disconnected.
-UNREAD_SECONDS = 10.0
-# The size in bytes of all requests that have arrived in part, above which the largest is refused;
-# two always fit.
-MAX_UNFINISHED = 256 << 20
 
 
 class Admission:
@@ -39,11 +32,17 @@ class Admission:
 
     The limits are max.connections, max.connections.per.ip, and the files in reserve. Connections are
     counted from accept to close, also while they have not finished a TLS handshake.
+
+    Attributes:
+        count: connections
+        refused: connections so far
+        open_files: returns how many files the process may open, if that is limited
     """
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
-        self.count = 0  # of connections
+        self.open_files = open_files
+        self.count = 0
         self._hosts: Counter[str] = Counter()
         self._listeners: Counter[str] = Counter()
         self._log = Seldom(log.warning)
@@ -93,7 +92,7 @@ class Admission:
                 f"{self._hosts[host]} connections of this address are open, and max.connections.per.ip is"
                 f" {most}"
             )
-        files = open_files()
+        files = self.open_files()
         if files is not None and descriptor >= files - reserve(files):
             return (
                 f"the process may open {files} files, and the last {reserve(files)} are for logs; raise"
@@ -137,6 +136,11 @@ class Connections:
         slices: runs the long requests of all connections in turn
         budget: of the requests of all connections, for each turn of the event loop
         chains: the filters and the rules of faults, by protocol, as far as there are any
+        max_unread: the bytes of all unread responses above which fetches return only one batch
+        unread_seconds: above ``max_unread``, a client that has read nothing for so long is
+            disconnected
+        max_unfinished: the bytes of all requests that have arrived in part, above which the largest
+            is refused; two always fit
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -153,6 +157,9 @@ class Connections:
         self.slices = Slices()
         self.budget = Budget()
         self.chains: dict[ModuleType, Chain] = {}
+        self.max_unread = 48 << 20
+        self.unread_seconds = 10.0
+        self.max_unfinished = 256 << 20
         # The sum of ``Session.building``.
         self._building = 0
         self.holds = 0
@@ -186,7 +193,7 @@ class Connections:
     def arrived(self, connection: OpenConnection, size: int, max_frame: int) -> None:
         """Count bytes of a large request. If all are too many, the largest request is refused."""
         self.unfinished[connection] = self.unfinished.get(connection, 0) + size
-        if sum(self.unfinished.values()) > max(MAX_UNFINISHED, 2 * max_frame):
+        if sum(self.unfinished.values()) > max(self.max_unfinished, 2 * max_frame):
             largest = max(self.unfinished, key=self.unfinished.__getitem__)
             held = self.unfinished.pop(largest) >> 20
             largest.cut_off(f"its unfinished request has {held} MB, the most of all clients")
@@ -197,15 +204,15 @@ class Connections:
         If none are, connections whose clients have not read for a while are closed.
         """
         unread = self._building + sum(connection.unread for connection in self.blocked)
-        if unread >= MAX_UNREAD:
+        if unread >= self.max_unread:
             now = asyncio.get_running_loop().time()
             for connection in list(self.blocked):
                 connection.note_reading()
-                if now - connection.last_active > UNREAD_SECONDS:
+                if now - connection.last_active > self.unread_seconds:
                     connection.cut_off(
                         f"the client has not read {connection.unread} bytes of responses"
                     )
-        return max(0, MAX_UNREAD - unread)
+        return max(0, self.max_unread - unread)
 
     def hold(self, session: Session, size: int) -> None:
         """Add the bytes of records that were read for a response."""

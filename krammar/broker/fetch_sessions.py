@@ -23,9 +23,6 @@ NO_SESSION = 0
 _LARGEST = 2**31 - 1
 # A session that was used within this time, in seconds, is not evicted. Kafka's default.
 _MIN_EVICTION = 120.0
-# The number of partitions of all sessions: each takes 400 bytes. Kafka only limits the number of
-# sessions.
-MOST_PARTITIONS = 100_000
 
 # The topic's name, or its id from v13 on, and the index of the partition.
 Key = tuple[str | UUID, int]
@@ -82,7 +79,13 @@ class FetchSession:
 
 
 class FetchSessions:
-    """At most ``slots`` fetch sessions, and ``MOST_PARTITIONS``. A client without a session fetches in full."""
+    """At most ``slots`` fetch sessions, with ``most_partitions`` in all.
+
+    A client without a session fetches in full. Each partition takes 400 bytes. Kafka only limits
+    the number of sessions.
+    """
+
+    most_partitions = 100_000
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -115,7 +118,7 @@ class FetchSessions:
                 known.partitions.pop(key, None)
                 known.answered.pop(key, None)
         self._partitions += len(known.partitions)
-        if not known.partitions or self._partitions > MOST_PARTITIONS:
+        if not known.partitions or self._partitions > self.most_partitions:
             # The client gets its partitions once more without a session, and then begins another
             # one.
             self._drop(session_id)
@@ -130,7 +133,7 @@ class FetchSessions:
         """Give the session an id, unless all slots are in use."""
         now = time.monotonic()
         size = len(session.partitions)
-        while len(self._sessions) >= self._slots or self._partitions + size > MOST_PARTITIONS:
+        while len(self._sessions) >= self._slots or self._partitions + size > self.most_partitions:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < _MIN_EVICTION:
                 return

@@ -70,7 +70,8 @@ class Timers:
     """The clock, and timers in one event loop, which all end together.
 
     Args:
-        budget: of all timers that are due in the same turn of the event loop, such as the sessions of many members
+        budget: of all timers that are due in the same turn of the event loop, such as the sessions
+            of many members
     """
 
     def __init__(

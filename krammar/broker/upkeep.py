@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from krammar.broker.config import BrokerConfig
@@ -9,7 +10,7 @@ from krammar.broker.log.files import remove
 from krammar.broker.log.log_config import INT64_MAX
 from krammar.broker.log.manager import LogManager
 from krammar.broker.timers import Timer, Timers
-from krammar.util.turns import Budget, Steps
+from krammar.util.turns import Budget, Steps, in_thread
 
 log = logging.getLogger("krammar.broker")
 
@@ -21,7 +22,8 @@ class Upkeep:
     """Runs the periodic work, from ``start`` until all timers are cancelled.
 
     Attributes:
-        budget: long work runs for one slice, then pauses for the same time, so that the broker serves requests
+        budget: long work runs for one slice, then pauses for the same time, so that the broker
+            serves requests
     """
 
     def __init__(self, config: BrokerConfig, timers: Timers, logs: LogManager) -> None:
@@ -30,6 +32,7 @@ class Upkeep:
         self._logs = logs
         self.budget = Budget()
         self._removal_ms = INT64_MAX  # the time of the next removal
+        self._removals: set[asyncio.Task[None]] = set()
         self._flush_timer: Timer | None = None
         self._flush_ms = INT64_MAX  # the time of the next flush
         self._pause_ms = 0  # before the next flush
@@ -75,7 +78,9 @@ class Upkeep:
         paths = self._logs.environment.take_due(self._timers.now_ms())
         if paths:
             # In a thread, because freeing gigabytes takes the file system a while.
-            self._timers.loop.run_in_executor(None, remove, paths)
+            task = self._timers.loop.create_task(in_thread(remove, paths))
+            self._removals.add(task)
+            task.add_done_callback(self._removals.discard)
         self._plan_removal()
 
     def _compact(self) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -104,8 +104,8 @@ def check_java() -> Iterator[Result]:
 def check_pyspark() -> Iterator[Result]:
     install = "pip install 'krammar[spark]'"
     try:
-        number = version("pyspark")
-    except PackageNotFoundError:
+        number = metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
         yield Result(FAILS, "PySpark is not installed", install)
         return
     least = ".".join(map(str, OLDEST_PYSPARK))

@@ -146,6 +146,7 @@ class Connection:
             client_id=settings.client_id,
             max_frame=max(MAX_FRAME, settings.fetch_max_bytes + _FRAME_MARGIN),
         )
+        # In the order of the requests that wait in ``_wire``, which matches the responses.
         self._pending: deque[RequestInFlight] = deque()
         self._silent: deque[RequestInFlight] = deque()  # requests without a response
         # Before connecting: a slow provider of tokens is no fault of the broker.
@@ -288,8 +289,6 @@ class Connection:
             return False
         self.pump()
         return self.closed is None
-
-    # Bytes.
 
     # Bytes.
 

@@ -28,10 +28,10 @@ from krammar.util.durable import sync, write_again, write_fully
 
 log = logging.getLogger("krammar.journal")
 
-# Without fsync, a writer forces its bytes to the disk before it appends more than this after the last time: bytes and
-# seconds. It limits how much a power cut can lose, and how much must be read to check a journal afterwards.
+# Without fsync, a writer forces its bytes to the disk before it appends more than this after the
+# last time, in bytes. It limits how much a power cut can lose, and how much must be read to check a
+# journal afterwards.
 UNSYNCED_BYTES = 1 << 28
-UNSYNCED_SECONDS = 5.0
 
 # Held while a file is opened, and during a fork, so that the forked process knows all open files and closes them. A
 # lock of a killed process would remain as long as another process had the same open file.
@@ -49,7 +49,15 @@ class WriteSettings:
 
 
 class JournalFile:
-    """The last fragment and the head of a journal. Not thread-safe; other processes may write to the journal too."""
+    """The last fragment and the head of a journal. Not thread-safe.
+
+    Other processes may write to the journal too.
+
+    Attributes:
+        unsynced_seconds: as ``UNSYNCED_BYTES``, but in seconds
+    """
+
+    unsynced_seconds = 5.0
 
     def __init__(self, journal: str, folder: Path, settings: WriteSettings) -> None:
         self._journal = journal
@@ -197,7 +205,7 @@ class JournalFile:
         now = time.monotonic()
         self._since = self._since or now
         head = self._head
-        if now - self._since < UNSYNCED_SECONDS and head.end - head.synced < UNSYNCED_BYTES:
+        if now - self._since < self.unsynced_seconds and head.end - head.synced < UNSYNCED_BYTES:
             return
         try:
             self._sync_fragment()

@@ -125,10 +125,6 @@ log = logging.getLogger("krammar.journal")
 # get_producer_id take 4 µs per message, the whole sequencing takes 0.65 µs.
 _CONTINUE, _ACK = 1, 2
 
-# The most ranges of offsets that are stored, of 16 bytes each. If transactions are interleaved message by message, each
-# range has one message. If there are more, ranges are joined, and replays read what is between them too.
-_MOST_RANGES = 1 << 20
-
 
 class Sequencer:
     """Sequences the messages of journals.
@@ -163,6 +159,11 @@ class Sequencer:
         CheckpointError: the states contradict each other.
     """
 
+    # The most ranges of offsets that are stored, of 16 bytes each. If transactions are interleaved
+    # message by message, each range has one message. If there are more, ranges are joined, and
+    # replays read what is between them too.
+    _most_stored = 1 << 20
+
     def __init__(self, states: Iterable[ProducerState] = (), buffer: int = 8192) -> None:
         if buffer < 1:
             raise ValueError(f"buffer must be at least 1, not {buffer}")
@@ -175,7 +176,7 @@ class Sequencer:
         self._replay: Replay | None = None
         # The number of stored ranges of offsets, of all transactions together.
         self._ranges = 0
-        self._most_ranges = _MOST_RANGES
+        self._most_ranges = self._most_stored
         # Journals with open transactions of a checkpoint, until their first message is queued.
         self._restored: set[str] = set()
         self._restore(states)
@@ -321,7 +322,7 @@ class Sequencer:
                 if p.sequence is not None:
                     self._ranges -= p.sequence.join_ranges()
         # If most transactions already have one range, don't try again for each new range.
-        self._most_ranges = max(_MOST_RANGES, self._ranges * 3 // 2)
+        self._most_ranges = max(self._most_stored, self._ranges * 3 // 2)
 
     def _end(self, sequence: OpenTransaction) -> None:
         """Drop a transaction."""

@@ -162,7 +162,8 @@ class _TopicRangesReader(TopicReader):
     If ranges are close together, it reads on instead of seeking, because brokers send complete batches anyway.
     """
 
-    _FAR = 1000
+    # A range that begins after more offsets is sought.
+    far = 1000
 
     def __init__(
         self,
@@ -186,7 +187,7 @@ class _TopicRangesReader(TopicReader):
                     found.append(frame)
             while left and left[0][1] <= self.offset:
                 left.popleft()
-            if left and left[0][0] - self.offset > self._FAR:
+            if left and left[0][0] - self.offset > self.far:
                 self.offset = left[0][0]
                 self._reader.seek(self._at, self.offset, until=self._end)
             if found:

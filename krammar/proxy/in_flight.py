@@ -75,6 +75,9 @@ Entry = int | PendingRequest | OwnRequest | FilterAnswer | Token
 class InFlight:
     """The requests without a response.
 
+    Not ``ClientConnection`` of krammar.wire: most entries are numbers, so that frames pass without
+    an object each, and requests of the proxy and answers of filters are among them.
+
     Attributes:
         entries: in the order of the requests
         answers: the number of answers of filters among them

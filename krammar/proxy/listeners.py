@@ -19,9 +19,6 @@ from krammar.proxy.rewriter import Views
 
 # Ports that the system offers for a broker, until one was not that of another broker.
 _OFFERS = 64
-# Seconds for which a port must not have been used before it makes room for another one: a response that names it can be on
-# its way to a client.
-_SHORT = 1.0
 
 
 class ListenError(Exception):
@@ -94,6 +91,8 @@ class Listeners:
         name: the name of the listener, empty if it has none
         first: the first ports that lead to one broker
         views: the rewritten responses, which name these ports
+        idle_seconds: for which a port must not have been used before it makes room for another one:
+            a response that names it can be on its way to a client
 
     Args:
         host: the host of all ports.
@@ -105,6 +104,8 @@ class Listeners:
         shared: allots the ports, if several processes have them.
         first: the first ports, also of other listeners that lead to the same cluster.
     """
+
+    idle_seconds = 1.0
 
     def __init__(
         self,
@@ -255,7 +256,9 @@ class Listeners:
             self._move(port, upstream)
             return
         if len(self._ports) + len(self._own) >= self._limit():
-            oldest = self._uses.oldest(_SHORT, lambda each: self._ports[each].connections)
+            oldest = self._uses.oldest(
+                self.idle_seconds, lambda each: self._ports[each].connections
+            )
             if oldest is None:
                 raise ListenError(f"{self._limit()} ports are already open, and all are in use")
             self.close_port(oldest)

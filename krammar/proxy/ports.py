@@ -15,8 +15,6 @@ MAX_PORTS = 1_024
 PORT_TIMEOUT = 900.0
 # Seconds between two looks at the ports, at most.
 _LONGEST_LOOK = 10.0
-# Ports that were closed, and that no other broker gets meanwhile.
-_RETIRED = 4_096
 
 _RANGE = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
 _NEWEST_NODE = (1 << 31) - 1
@@ -159,7 +157,12 @@ class PortUses(Generic[Key]):
 
     Args:
         seconds: how long a port stays open without a use.
+
+    Attributes:
+        most_retired: ports that were closed, and that no other broker gets meanwhile
     """
+
+    most_retired = 4_096
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
@@ -210,7 +213,7 @@ class PortUses(Generic[Key]):
         self._retired[port] = key
         self._retired.move_to_end(port)
         self._former[key] = port
-        if len(self._retired) > _RETIRED:
+        if len(self._retired) > self.most_retired:
             oldest, whose = self._retired.popitem(last=False)
             if self._former.get(whose) == oldest:
                 del self._former[whose]

@@ -37,8 +37,10 @@ class Resources:
         view: of the memory
         budget: of the frames of all connections, for each turn of the event loop
         worker: decodes and encodes large frames
-        loop_bytes: a longer frame is decoded and encoded by the worker, so that others are served meanwhile
-        loop_seconds: a frame whose decoding has taken longer has many elements, and is encoded by the worker
+        loop_bytes: a longer frame is decoded and encoded by the worker, so that others are served
+            meanwhile
+        loop_seconds: a frame whose decoding has taken longer has many elements, and is encoded by
+            the worker
     """
 
     loop_bytes: ClassVar[int] = 256 * 1024

@@ -18,8 +18,6 @@ from krammar.proxy.route import Route
 from krammar.util.sockets import address_text
 from krammar.wire.kafka import API_VERSIONS, METADATA, has_api_versions, is_named
 
-# Addresses of brokers whose node ids are remembered.
-_MOST_NODES = 4_096
 # Responses that repeat: Metadata, FindCoordinator, ApiVersions, DescribeCluster. Others contain offsets or records.
 _REPEATED = frozenset({3, 10, API_VERSIONS, 60})
 # Entries of a cache, and their bytes. If it is full, it is emptied: what clients still ask for is soon there again.
@@ -115,7 +113,13 @@ class Views:
 
 
 class NodeIds:
-    """The node ids of brokers that responses have named, the newest last."""
+    """The node ids of brokers that responses have named, the newest last.
+
+    Attributes:
+        most: addresses whose node ids are remembered
+    """
+
+    most = 4_096
 
     def __init__(self) -> None:
         self._by_address: dict[Address, int] = {}
@@ -130,7 +134,7 @@ class NodeIds:
         """Remember the node id of a broker, and forget the oldest one if there are too many."""
         self._by_address.pop(address, None)
         self._by_address[address] = node
-        if len(self._by_address) > _MOST_NODES:
+        if len(self._by_address) > self.most:
             del self._by_address[next(iter(self._by_address))]
 
 

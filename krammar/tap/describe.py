@@ -51,7 +51,6 @@ _PARTITION = "partition"  # an entity
 
 _MAX_STRUCTS = 2_000
 _MAX_SHOWN = 3
-_MAX_NAMES = 10_000
 _MAX_TEXT = 60
 
 
@@ -83,12 +82,17 @@ class Describer:
     """Describes messages.
 
     It learns the names of topics from the messages that it sees, because newer versions contain only topic ids.
+
+    Attributes:
+        most_names: of topics that it remembers
     """
+
+    most_names = 10_000
 
     def __init__(self, package: Package) -> None:
         self._package = package
         # Those that were learned or used last, so that a tap that runs for long knows the topics of now.
-        self._names: Remembered[UUID, str] = Remembered(_MAX_NAMES)
+        self._names: Remembered[UUID, str] = Remembered(self.most_names)
 
     def __call__(self, frame: Frame) -> Description:
         """Describe the frame's message."""

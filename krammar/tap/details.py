@@ -15,10 +15,6 @@ from krammar.wire.layout import Node
 from krammar.wire.package import Package
 from krammar.wire.tracing import trace_message
 
-# The page shows the first ones. More of them would make it slow, and nobody reads them.
-MAX_NODES = 20_000
-MAX_BYTES = 1 << 20
-
 _MAX_TEXT = 400
 _MAX_HEX = 24
 _RECORDS = ("RECORDS", "COMPACT_RECORDS")
@@ -29,37 +25,43 @@ _CODECS = 7
 Tree = list[Any]
 
 
-def details(package: Package, frame: Frame | None) -> dict[str, Any] | None:
+def details(
+    package: Package, frame: Frame | None, *, max_nodes: int = 20_000, max_bytes: int = 1 << 20
+) -> dict[str, Any] | None:
     """Return what the page shows of a frame.
 
     ``tree`` has nodes ``[name, type, begin, end, value, children]``, with offsets in ``data``, which is base64.
+
+    Args:
+        max_nodes: of the tree. More would make the page slow, and nobody reads them.
+        max_bytes: of the frame in ``data``.
     """
     if frame is None:
         return None
     found = fields_of(package, frame)
-    budget = _Budget(package, frame.data)
+    nodes = _Nodes(package, frame.data, max_nodes)
     return {
         "time": frame.time_ns,
         "size": frame.size,
-        "data": base64.b64encode(frame.data[:MAX_BYTES]).decode("ascii"),
+        "data": base64.b64encode(frame.data[:max_bytes]).decode("ascii"),
         "status": str(frame.status),
         "error": escape(frame.error),
         "path": escape(frame.path),
         "offset": frame.offset,
         "note": escape(frame.note),
-        "tree": [budget.tree(part) for part in found.parts],
+        "tree": [nodes.tree(part) for part in found.parts],
         "end": found.end,
-        "omitted": budget.left < 0,
+        "omitted": nodes.left < 0,
     }
 
 
-class _Budget:
+class _Nodes:
     """Builds trees with a limited number of nodes."""
 
-    def __init__(self, package: Package, data: bytes) -> None:
+    def __init__(self, package: Package, data: bytes, left: int) -> None:
         self._package = package
         self._data = data
-        self.left = MAX_NODES
+        self.left = left
 
     def tree(self, node: Node) -> Tree:
         self.left -= 1

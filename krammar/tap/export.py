@@ -52,13 +52,15 @@ def write_html(
     select: ExchangeSelection,
     *,
     secrets: bool = False,
+    max_rows: int = MAX_ROWS,
 ) -> str:
     """Write a capture as the page of ``krammar tap --ui``, in one document without requests elsewhere.
 
     Args:
         target: an older page is replaced.
-        select: the exchanges that the page has. It has at most ``MAX_ROWS``.
+        select: the exchanges that the page has.
         secrets: whether to write passwords and tokens; otherwise their bytes are masked.
+        max_rows: the most exchanges that the page has.
 
     Returns:
         What was written.
@@ -70,7 +72,7 @@ def write_html(
     capture = Capture(source)
     package = package_of(protocol)
     with new_file(target, MARK, "page of krammar tap") as file:
-        blocks = _Blocks(package, file, select, secrets)
+        blocks = _Blocks(package, file, select, secrets, max_rows)
         begin, _ = parts({})
         file.write(begin.encode())
         connections = Connections()
@@ -93,7 +95,12 @@ class _Blocks:
     """Writes the details of exchanges in compressed blocks, of which the page unpacks one at a time."""
 
     def __init__(
-        self, package: Package, file: BinaryIO, select: ExchangeSelection, secrets: bool
+        self,
+        package: Package,
+        file: BinaryIO,
+        select: ExchangeSelection,
+        secrets: bool,
+        max_rows: int,
     ) -> None:
         self.rows: list[tuple[Any, ...]] = []
         self.omitted = 0
@@ -101,6 +108,7 @@ class _Blocks:
         self._file = file
         self._select = select
         self._secrets = secrets
+        self._max_rows = max_rows
         self._block: list[Any] = []
         self._size = 0
         self._written = 0
@@ -108,7 +116,7 @@ class _Blocks:
     def add(self, exchange: TappedExchange) -> None:
         if not self._select.matches(exchange):
             return
-        if len(self.rows) >= MAX_ROWS:
+        if len(self.rows) >= self._max_rows:
             self.omitted += 1
             return
         self.rows.append((*row_of(exchange), (self._written, len(self._block))))

@@ -23,8 +23,6 @@ from weakref import WeakSet
 
 from krammar.util.turns import in_thread
 
-# The request, its body and the response each have to pass within this many seconds.
-TIMEOUT_SECONDS = 10.0
 # After a refusal, so many seconds of the request's body are ignored: a reset would overtake the refusal.
 LINGER_SECONDS = 1.0
 # The most bytes of a request's head. Browsers send cookies of other servers on localhost.
@@ -72,7 +70,12 @@ class HttpServer:
         max_body: the most bytes of a request's body; 0 to read none
         admit: returns the response that refuses a request, or None for one that may take its time; by default
             everybody is served, but no connection may
+
+    Attributes:
+        timeout_seconds: in which the request, its body and the response each have to pass
     """
+
+    timeout_seconds = 10.0
 
     def __init__(
         self,
@@ -127,7 +130,7 @@ class HttpServer:
         # TimeoutError is an OSError.
         with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
             response, with_data = await self._response(reader)
-            await asyncio.wait_for(_send(writer, response, with_data), TIMEOUT_SECONDS)
+            await asyncio.wait_for(_send(writer, response, with_data), self.timeout_seconds)
             if response.stream is not None:
                 await response.stream(writer)
             if response.status >= HTTPStatus.BAD_REQUEST:
@@ -136,18 +139,18 @@ class HttpServer:
                     while await reader.read(PIECE):
                         pass
             writer.close()
-            await asyncio.wait_for(writer.wait_closed(), TIMEOUT_SECONDS)
+            await asyncio.wait_for(writer.wait_closed(), self.timeout_seconds)
 
     async def _response(self, reader: asyncio.StreamReader) -> tuple[HttpResponse, bool]:
         """Read a request, and return its response, and whether that is sent with its data."""
         try:
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), TIMEOUT_SECONDS)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), self.timeout_seconds)
         except asyncio.LimitOverrunError:
             return self._refuse(431, "the head of the request is too long"), True
         request = _parsed(head)
         length, response = self._check(request)
         if response is None:
-            body = await asyncio.wait_for(reader.readexactly(length), TIMEOUT_SECONDS)
+            body = await asyncio.wait_for(reader.readexactly(length), self.timeout_seconds)
             response = await self._handle(replace(request, body=body))
         return response, request.method != "HEAD"
 

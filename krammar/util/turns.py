@@ -1,19 +1,21 @@
 """Turns of an event loop: how long work may block the loop, and where longer work continues.
 
-A turn is one pass of the loop over everything that is ready. Whatever takes long in a turn delays all connections, so
-each kind of work has a ``Budget``, in seconds. There are three ways to keep it:
+A turn is one pass of the loop over everything that is ready. Whatever takes long in a turn delays
+all connections, so each kind of work has a ``Budget``, in seconds. There are three ways to keep it:
 
-- Many small pieces of work, such as requests, timers that are due, or frames that a tap shows, share one budget per
-  turn. Each asks ``has_time``. If there is none, it asks for a call in a later turn (``wait``), or awaits one
-  (``turn``).
-- Work that grows with a request is a generator, ``Steps``, which yields wherever others can run. ``advance`` runs it
-  for one slice, which is as long as the budget. ``Slices`` runs its other slices, one slice of one request per turn.
-- Work that cannot pause runs in another thread (``in_thread``): any number at once, or one after another in a
-  ``WorkerThread``, which bounds their memory. Steps yield such work as ``InThread``.
+- Many small pieces of work, such as requests, timers that are due, or frames that a tap shows,
+  share one budget per turn. Each asks ``has_time``. If there is none, it asks for a call in a later
+  turn (``wait``), or awaits one (``turn``).
+- Work that grows with a request is a generator, ``Steps``, which yields wherever others can run.
+  ``advance`` runs it for one slice, which is as long as the budget. ``Slices`` runs its other
+  slices, one slice of one request per turn.
+- Work that cannot pause runs in another thread (``in_thread``): any number at once, or one after
+  another in a ``WorkerThread``, which bounds their memory. Steps yield such work as ``InThread``.
 
 Nothing is interrupted: a request, a timer or a step can exceed its budget, so each must be short.
 
-``seconds`` of a budget can be changed at any time. With 0, one piece of work runs per turn, and a slice is one step.
+``seconds`` of a budget can be changed at any time. With 0, a slice is one step, and of those that
+wait for a turn, one is called in each.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 A = TypeVar("A")
 T = TypeVar("T")
 
-# Work that can pause at each yield. Others run there, so objects that were looked up before may be gone afterwards.
-# Yielding True ends the slice, before a step that is long by itself. Yielding InThread returns the result of its
-# function, or raises its error.
+# Work that can pause at each yield. Others run there, so objects that were looked up before may be
+# gone afterwards. Yielding True ends the slice, before a step that is long by itself. Yielding
+# InThread returns the result of its function, or raises its error.
 Steps = Generator["bool | InThread | None", Any, T]
 
 
@@ -43,7 +45,10 @@ class InThread(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The state after a slice. ``result`` is valid if ``done``. ``job`` must run before the next slice."""
+    """The state after a slice.
+
+    ``result`` is valid if ``done``. ``job`` must run before the next slice.
+    """
 
     done: bool
     result: Any = None
@@ -57,17 +62,18 @@ class Waiting(Protocol):
 
 
 class Budget:
-    """The seconds of one kind of work: per turn of the event loop, and per slice of a long piece of work.
+    """The seconds of one kind of work: per turn of the event loop, and per slice.
 
-    Those that wait are called in the order of arrival. Strangers, such as clients that have not logged in, come after the
-    others. While some wait, each calls ``grant`` before every request, so that it handles one at a time.
+    Those that wait are called in the order of arrival. Strangers, such as clients that have not
+    logged in, come after the others. While some wait, each calls ``grant`` before every request, so
+    that it handles one at a time.
 
     Args:
         seconds: the last piece of work of a turn can exceed them, because it is not interrupted.
 
     Attributes:
-        until: the end of the budget of this turn, in ``time.monotonic()``; 0 while some wait, which ``grant`` must be asked
-            for
+        until: the end of the budget of this turn, in ``time.monotonic()``; 0 while some wait, which
+            ``grant`` must be asked for
         postponed: pieces of work so far that had to wait
     """
 
@@ -131,8 +137,9 @@ class Budget:
         until = (time.monotonic() if now is None else now) + self.seconds
         try:
             step = next(steps) if resume is None else resume()
-            # An error that it passed refers to this frame through the frames of its traceback, and to the request.
-            # Without a reference from here, no circle keeps them until the next garbage collection.
+            # An error that it passed refers to this frame through the frames of its traceback, and
+            # to the request. Without a reference from here, no circle keeps them until the next
+            # garbage collection.
             resume = None
             while True:
                 if step:
@@ -181,7 +188,8 @@ class _Turn:
 class Slices:
     """Runs steps that need more than one slice.
 
-    Each turn of the event loop runs one slice of one request, so many long requests block the loop no more than one does.
+    Each turn of the event loop runs one slice of one request, so many long requests block the loop
+    no more than one does.
 
     Attributes:
         budget: the length of a slice
@@ -251,8 +259,8 @@ async def in_thread(
     """Return the result of a function that runs in another thread, or raise its error.
 
     Args:
-        worker: runs it after the functions that it was given before. By default, several functions run at once, and the end
-            of the event loop waits for them.
+        worker: runs it after the functions that it was given before. By default, several functions
+            run at once, and the end of the event loop waits for them.
     """
     if worker is not None:
         return await worker.run(partial(function, *args) if args else function)
@@ -265,8 +273,8 @@ _Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"
 class WorkerThread:
     """Runs functions one after another in one thread, which bounds their memory.
 
-    The thread starts with the first function. It is a daemon, because the process must not wait for a function at
-    its end.
+    The thread starts with the first function. It is a daemon, because the process must not wait for
+    a function at its end.
 
     Attributes:
         count: functions so far
@@ -289,8 +297,9 @@ class WorkerThread:
         try:
             return await done
         finally:
-            # An error refers to this frame, and through its frames to the function's data. In a circle with the future,
-            # all of that would stay in the memory until the next garbage collection.
+            # An error refers to this frame, and through its frames to the function's data. In a
+            # circle with the future, all of that would stay in the memory until the next garbage
+            # collection.
             del done
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ from kafka_wire import ApiKey, ApiVersionsRequest
 
 from krammar.broker import Broker, Cluster
 from krammar.broker.apis import RANGES
+from krammar.broker.handlers.groups import GroupHandlers
 from tests.attack.generate import FIXED, VALUES, Case, _arrays, cases, different, equal, served
 from tests.broker.attacks import PROPERTIES, TOPIC, Attacker, InProcess, fill
 from tests.broker.requests import create_topic
@@ -85,7 +86,7 @@ def test_each_element_is_a_step(
     target, broker = victim
     slices = broker.connections.slices
     monkeypatch.setattr(slices.budget, "seconds", 0)
-    monkeypatch.setattr("krammar.broker.handlers.groups._LEAVING_AT_ONCE", 1)
+    monkeypatch.setattr(GroupHandlers, "leaving_at_once", 1)
     most = 0
     for case in cases(key, RANGES[key][1], {"different": different}, ELEMENTS):
         before = broker.call(lambda: slices.count)

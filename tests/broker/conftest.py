@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,7 +16,7 @@ from tests.broker.support import RawClient
 def _loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers in the test process run on asyncio's loop, and brokers in other processes on uvloop's, so that
     the tests cover both."""
-    monkeypatch.setattr("krammar.broker.broker.new_event_loop", asyncio.new_event_loop)
+    monkeypatch.setitem(sys.modules, "uvloop", None)
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from kafka_wire import (
 
 from krammar.auth.guesses import Guesses
 from krammar.broker import Broker
-from krammar.broker import connections as connections_module
 from krammar.broker.config import BrokerConfig, ConfigError
 from krammar.broker.config.definitions import connections_by_ip
 from krammar.broker.log.segment import LogSegment
@@ -86,12 +85,10 @@ def test_overrides_are_checked() -> None:
             BrokerConfig.defaults(**{"max.connections.per.ip.overrides": text})
 
 
-def test_files_in_reserve(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_files_in_reserve(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     with RawClient(broker.port) as client:
         assert served(client)
-        monkeypatch.setattr(connections_module, "open_files", lambda: 8)
+        broker.connections.admission.open_files = lambda: 8
         with connected(broker.port) as refused:
             assert is_closed(refused)
         assert served(client)

@@ -24,8 +24,7 @@ from kafka_wire import (
 
 from krammar.broker import Broker
 from krammar.broker import connection as connection_module
-from krammar.broker import connections as connections_module
-from krammar.broker.connection import TLS_PIECE
+from krammar.broker.connection import TLS_PIECE, Connection
 from krammar.broker.connections import RECEIVE_SIZE
 from krammar.broker.handlers.fetch import MAX_FETCH
 from krammar.wire.batches import read_batches
@@ -240,16 +239,16 @@ def test_idle_connections_are_aborted_where_responses_are_not_read() -> None:
 
 
 def test_unfinished_requests_are_limited(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The largest one goes, and the others can be finished."""
-    monkeypatch.setattr(connections_module, "MAX_UNFINISHED", 0)
     whole = frame(produce_request("t", batch(bytes(MEGABYTE * 7 // 5))), 12)
     with (
         Broker.start(properties={"socket.request.max.bytes": str(MEGABYTE * 3 // 2)}) as broker,
         RawClient(broker.port) as first,
         RawClient(broker.port) as second,
     ):
+        broker.connections.max_unfinished = 0
         create_topic(first, "t")
         for client, size in ((first, MEGABYTE), (second, len(whole) - 1)):
             client.socket.sendall(whole[:size])
@@ -269,31 +268,31 @@ def test_unfinished_requests_are_limited(
     assert any("its unfinished request has 1 MB" in line for line in caplog.messages)
 
 
-def test_unread_responses_are_limited(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unread_responses_are_limited(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    connections = broker.connections
+    most = connections.max_unread
     filled(broker)
     with RawClient(broker.port) as client:
         assert fetch_all(client) == 8
         deaf = Deaf(broker)
-        monkeypatch.setattr(connections_module, "MAX_UNREAD", MEGABYTE)
+        connections.max_unread = MEGABYTE
         # Others get one batch, enough to continue.
         assert fetch_all(client) == 1
-        assert broker.call(lambda: len(broker.connections.open)) == 2
-        monkeypatch.setattr(connections_module, "UNREAD_SECONDS", 0)
+        assert broker.call(lambda: len(connections.open)) == 2
+        connections.unread_seconds = 0
         assert fetch_all(client) == 1
-        while broker.call(lambda: broker.connections.blocked):
+        while broker.call(lambda: connections.blocked):
             pass
-        monkeypatch.undo()
+        connections.max_unread = most
         assert fetch_all(client) == 8
     assert any("bytes of responses" in line for line in caplog.messages)
     deaf.socket.close()
 
 
-def test_a_large_batch_waits_until_others_have_read(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_batch_waits_until_others_have_read(broker: Broker) -> None:
     """Each client that does not read would hold one; small batches are served meanwhile."""
+    connections, slices = broker.connections, broker.connections.slices
+    usual = connections.max_unread, slices.budget.seconds
     filled(broker)
     with RawClient(broker.port) as client:
         create_topic(client, "large", max_message_bytes=str(MAX_FETCH * 2))
@@ -307,19 +306,18 @@ def test_a_large_batch_waits_until_others_have_read(
 
         assert fetched() == len(large)
         # Of several requests at once, one reads it.
-        monkeypatch.setattr(connections_module, "MAX_UNREAD", MEGABYTE)
-        monkeypatch.setattr(broker.connections.slices.budget, "seconds", 0)
+        connections.max_unread, slices.budget.seconds = MEGABYTE, 0
         with ExitStack() as stack:
             clients = [stack.enter_context(RawClient(broker.port)) for _ in range(5)]
             request = fetch_request([("nowhere", 0, 0), *asked], max_bytes=1)
-            held = broker.call(lambda: broker.connections.holds)
+            held = broker.call(lambda: connections.holds)
             broker.call(lambda: [each.send(request, 12) for each in clients])
             sizes = [len(each.receive().responses[1].partitions[0].records) for each in clients]
             assert sorted(sizes) == [0] * 4 + [len(large)]
-            assert broker.call(lambda: broker.connections.holds) == held + 1
-        monkeypatch.undo()
+            assert broker.call(lambda: connections.holds) == held + 1
+        connections.max_unread, slices.budget.seconds = usual
         deaf = Deaf(broker)
-        monkeypatch.setattr(connections_module, "MAX_UNREAD", MEGABYTE)
+        connections.max_unread = MEGABYTE
         assert fetched(max_wait_ms=0) == 0
         assert fetched(max_wait_ms=100) == 0
         assert fetch_all(client) == 1
@@ -333,7 +331,7 @@ def test_large_responses_are_written_as_the_client_reads(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Transports copy what they cannot send at once."""
-    monkeypatch.setattr(connection_module, "LARGE_RESPONSE", MEGABYTE)
+    monkeypatch.setattr(Connection, "large_response", MEGABYTE)
     filled(broker)
     deaf = Deaf(broker)
     [(unread, written)] = broker.call(

@@ -44,7 +44,6 @@ from kafka_wire import (
     VotersRecord,
 )
 
-from krammar.broker import cluster as cluster_module
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, BrokerError
@@ -777,7 +776,7 @@ def test_files_are_readable_by_their_owner_alone(folder: Folder) -> None:
 
 
 def test_large_log_gives_way_to_a_snapshot(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "SNAPSHOT_BYTES", 5000)
+    monkeypatch.setattr(ClusterMetadata, "snapshot_bytes", 5000)
     cluster = folder.open()
     fill(cluster)
     for number in range(100):
@@ -844,7 +843,7 @@ def test_crash_at_each_step_of_a_snapshot_loses_nothing(
 def test_closing_makes_a_snapshot_of_a_log_that_is_mostly_out_of_date(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "GARBAGE_BYTES", 1000)
+    monkeypatch.setattr(ClusterMetadata, "garbage_bytes", 1000)
     cluster = folder.open()
     topic = new_topic(cluster, "t", 30)
     cluster.close()
@@ -862,7 +861,7 @@ def test_closing_makes_a_snapshot_of_a_log_that_is_mostly_out_of_date(
 def test_changes_through_a_frozen_copy_reach_the_cluster(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "SNAPSHOT_BYTES", 100)  # each change makes a snapshot
+    monkeypatch.setattr(ClusterMetadata, "snapshot_bytes", 100)  # each change makes a snapshot
     cluster = folder.open()
     new_topic(cluster, "before", 1)
     frozen = cluster.frozen()
@@ -878,7 +877,7 @@ def test_changes_through_a_frozen_copy_reach_the_cluster(
 def test_unknown_records_keep_a_log_from_being_replaced(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "SNAPSHOT_BYTES", 100)
+    monkeypatch.setattr(ClusterMetadata, "snapshot_bytes", 100)
     folder.write(batch(0, b"\x01\x64\x00abc"))
     new_topic(folder.open(), "t", 1)
     assert not list(folder.log.glob("*.checkpoint"))
@@ -888,7 +887,7 @@ def test_unknown_records_keep_a_log_from_being_replaced(
 def test_log_goes_on_if_a_snapshot_cannot_be_written(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "SNAPSHOT_BYTES", 2000)
+    monkeypatch.setattr(ClusterMetadata, "snapshot_bytes", 2000)
     cluster = folder.open()
     (folder.log / "blocked").mkdir()
     with monkeypatch.context() as patch:

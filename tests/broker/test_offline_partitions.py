@@ -18,7 +18,7 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker, BrokerError, Cluster
-from krammar.broker.transactions import coordinator
+from krammar.broker.transactions.completion import Completion
 from krammar.util.turns import finish
 from tests.broker.disk_job import records, started
 from tests.broker.faulty_disk import Disk
@@ -224,7 +224,7 @@ def test_a_transaction_waits_for_a_partition_that_is_offline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The transaction's outcome is decided. So it is not lost or half visible, and the broker logs one line about it."""
-    monkeypatch.setattr(coordinator, "RETRY", 0.01)
+    monkeypatch.setattr(Completion, "retry_seconds", 0.01)
     folder = tmp_path / "data"
     with started(folder, "interval") as (_, client):
         fill(client)

@@ -390,8 +390,8 @@ def test_a_fetch_ends_with_its_connection(broker: Broker) -> None:
 
 
 def test_uvloop_is_used_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    uvloop = pytest.importorskip("uvloop")
     monkeypatch.undo()
+    uvloop = pytest.importorskip("uvloop")
     broker = Broker.start()
     with RawClient(broker.port) as client:
         assert isinstance(broker.loop, uvloop.Loop)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import socket
 import ssl
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from krammar.auth.tls_acceptor import BUFFER
+from krammar.auth.tls_acceptor import BUFFER, TlsAcceptor
 from krammar.broker import Broker
 from krammar.broker.connection import TLS_PIECE
 from krammar.testing.certificates import make_certificates
@@ -34,10 +33,9 @@ HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 def tls(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Broker, ssl.SSLContext]]:
-    make = asyncio.new_event_loop
     if request.param == "uvloop":
-        make = pytest.importorskip("uvloop").new_event_loop
-    monkeypatch.setattr("krammar.broker.broker.new_event_loop", make)
+        monkeypatch.undo()  # of the fixture for all tests
+        pytest.importorskip("uvloop")
     files, properties = make_certificates(tmp_path)
     listeners = {"listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0"}
     with Broker.start(properties=properties | listeners) as broker:
@@ -51,7 +49,7 @@ def test_buffers_are_small(tls: tuple[Broker, ssl.SSLContext]) -> None:
 def test_the_oldest_handshake_makes_room(
     tls: tuple[Broker, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("krammar.auth.tls_acceptor.MOST_HANDSHAKES", 2)
+    monkeypatch.setattr(TlsAcceptor, "most_handshakes", 2)
     broker, context = tls
     address = broker.addresses["SSL"]
     slow = [socket.create_connection(address, PATIENCE) for _ in range(3)]

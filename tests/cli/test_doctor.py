@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def test_java_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("number", ["4.0.2", "3.5.6"])
 def test_old_pyspark(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
-    monkeypatch.setattr(doctor, "version", lambda name: number)
+    monkeypatch.setattr(metadata, "version", lambda name: number)
     result = only(doctor.check_pyspark)
     assert result.status == FAILS
     assert result.text == f"PySpark {number} is too old, krammar needs 4.1"
@@ -197,9 +198,9 @@ def test_without_pyspark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     """The command must run where the extra is not installed: it says so."""
 
     def missing(name: str) -> str:
-        raise doctor.PackageNotFoundError(name)
+        raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(doctor, "version", missing)
+    monkeypatch.setattr(metadata, "version", missing)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     result = CliRunner().invoke(main, ["doctor"])
     assert result.exit_code == 1

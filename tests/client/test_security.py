@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from krammar.broker import Broker
 from krammar.broker.security.users import record_of
 from krammar.client import Client
 from krammar.client.errors import AuthenticationError, SettingsError, TransportError
-from krammar.util.event_loop import new_event_loop
 from tests.broker.security.certificates import Authority, Pair
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -210,18 +209,19 @@ def test_certificates_of_clients(site: Site, form: str) -> None:
     )
 
 
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, new_event_loop])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("who", ["nobody", "stranger"])
 def test_certificates_that_are_refused(
     site: Site,
-    loop: Callable[[], asyncio.AbstractEventLoop],
+    loop: str,
     who: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """With TLS 1.3 the broker refuses them after the client's handshake. The client learns why, and does
     not try again."""
-    monkeypatch.setattr("krammar.broker.broker.new_event_loop", loop)
+    if loop == "asyncio":
+        monkeypatch.setitem(sys.modules, "uvloop", None)
     pair = None if who == "nobody" else site.stranger
     told = {
         "nobody": "the broker requires a client certificate: set ssl.certificate.location",

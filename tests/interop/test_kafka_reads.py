@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from krammar.broker import BrokerConfig, cluster
+from krammar.broker.cluster import ClusterMetadata
 from tests.interop import content
 from tests.interop.apache import apache_kafka
 from tests.interop.conftest import AGAINST_APACHE, our_broker
@@ -77,7 +78,7 @@ def with_snapshot(
     settings = {"log.dirs": str(copy), "listeners": "PLAINTEXT://127.0.0.1:0"}
     config = BrokerConfig.defaults(**settings)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster, "SNAPSHOT_BYTES", 1)
+        patch.setattr(ClusterMetadata, "snapshot_bytes", 1)
         metadata = cluster.ClusterMetadata(
             config, now_ms=lambda: int(time.time() * 1000), warn=print
         )

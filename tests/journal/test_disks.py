@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from krammar.journal import AppendError, FileJournals, journal_file
+from krammar.journal import AppendError, FileJournals
+from krammar.journal.journal_file import JournalFile
 from tests.journal.disks import ERRORS, Disk, each_call
 from tests.journal.stores import frame
 from tests.journal.test_power_cuts import read, restart
@@ -22,7 +23,7 @@ def test_appends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: bool, error: int, stays: bool
 ) -> None:
     """Acknowledged frames are read, in order; errors are raised; the writer continues when the disk works again."""
-    monkeypatch.setattr(journal_file, "UNSYNCED_SECONDS", 0)
+    monkeypatch.setattr(JournalFile, "unsynced_seconds", 0)
     monkeypatch.setattr(os, "fsync", lambda file: None)  # no power is cut here
     folders = iter(range(10_000))
 

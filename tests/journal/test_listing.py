@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
 
-from krammar.journal import mapping
 from krammar.journal.mapping import refreshing
 from krammar.journal.specs import JournalSpec
 
@@ -36,7 +36,7 @@ def test_a_first_list_that_fails_is_asked_for_again() -> None:
 
 def test_the_last_list_is_used_after_a_refresh_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(mapping.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     partitions = refreshing(finding(LIST, OSError("no broker"), []), REFRESH_MS)
     assert partitions() == LIST
     now = REFRESH_MS / 1000

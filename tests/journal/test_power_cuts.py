@@ -18,9 +18,9 @@ from krammar.journal import (
     FileJournals,
     JournalSpec,
     ReadUncommittedIter,
-    journal_file,
 )
 from krammar.journal import heads as module
+from krammar.journal.journal_file import JournalFile
 from krammar.util import boot as boot_module
 from tests.journal.stores import frame, opened
 
@@ -115,7 +115,7 @@ def test_zeros_are_no_messages(
         return spec.framing.marshal(message)
 
     journals.append("x", order("ada")).result()
-    monkeypatch.setattr(journal_file, "UNSYNCED_SECONDS", 0)
+    monkeypatch.setattr(JournalFile, "unsynced_seconds", 0)
     synced = journals.append("x", order("bob")).result().end
     monkeypatch.undo()
     end = journals.append("x", order("eve")).result().end
@@ -237,7 +237,7 @@ def test_a_failed_fsync_is_repeated_with_all_bytes(
     journals = opened(tmp_path)
     journals.create("x")
     journals.append("x", frame(b"1")).result()
-    monkeypatch.setattr(journal_file, "UNSYNCED_SECONDS", 0)
+    monkeypatch.setattr(JournalFile, "unsynced_seconds", 0)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing(os.fsync, tmp_path))
         journals.append("x", frame(b"2")).result()
@@ -265,7 +265,7 @@ def test_bytes_that_a_failed_fsync_has_lost(
     journals = opened(tmp_path)
     journals.create("x")
     journals.append("x", frame(b"1")).result()
-    monkeypatch.setattr(journal_file, "UNSYNCED_SECONDS", 0)
+    monkeypatch.setattr(JournalFile, "unsynced_seconds", 0)
     journals.append("x", frame(b"2")).result()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", failing(os.fsync, tmp_path))

@@ -249,7 +249,7 @@ def test_a_replay_is_of_the_transactions_messages_and_no_others() -> None:
 
 
 def test_ranges_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("krammar.journal.sequencer._MOST_RANGES", 32)
+    monkeypatch.setattr(Sequencer, "_most_stored", 32)
     s = Stream(buffer=1)
     for clock in range(1, 101):
         for producer in (A, B, C):

@@ -24,6 +24,7 @@ from krammar.journal import (
     append_intents,
     modulo_mapping,
 )
+from krammar.journal.topics import _TopicRangesReader
 from tests.journal.stores import amounts, to
 from tests.support.waiting import PATIENCE
 
@@ -71,7 +72,7 @@ def test_replays_of_interleaved_transactions(
         n * 1000 + run * 100 + row for n in range(5) for run in range(4) for row in range(30)
     ]
     for far in (1, 1000):
-        monkeypatch.setattr("krammar.journal.topics._TopicRangesReader._FAR", far)
+        monkeypatch.setattr(_TopicRangesReader, "far", far)
         reader = journals.reader(journal)
         with ReadCommittedIter(reader, shop.Order, Sequencer((), 10)) as iterator:
             assert amounts(iterator) == expected

@@ -27,9 +27,9 @@ from krammar.journal import (
     append_intents,
     decode_intents,
     encode_intents,
-    journal_file,
     store_bytes,
 )
+from krammar.journal.journal_file import JournalFile
 from tests.powercut.disk import State
 
 SPECS = [JournalSpec("fixed"), JournalSpec("deep/json", JSON_CONTENT_TYPE)]
@@ -60,7 +60,7 @@ def main() -> None:
     publisher = Publisher(journals)
     for step in range(STEPS):
         # As if 5 seconds had passed.
-        journal_file.UNSYNCED_SECONDS = 0 if step % 4 == 3 else 1e9
+        JournalFile.unsynced_seconds = 0 if step % 4 == 3 else 1e9
         number = 10 * step
         for spec in SPECS:
             publisher.publish_committed(_to(spec), _row(number)).result()

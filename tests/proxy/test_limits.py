@@ -86,7 +86,7 @@ class Reading(Filter):
 def test_the_largest_of_too_many_incomplete_frames_is_refused(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("krammar.proxy.server.MAX_COLLECTED", 0)
+    monkeypatch.setattr(Proxy, "max_collected", 0)
     begin = (900_000).to_bytes(4, "big") + b"\0\0\0\3" + bytes(4)
     with (
         upstream(answering()) as server,

@@ -17,7 +17,9 @@ from kafka_wire import (
 
 from krammar.proxy import Proxy, ProxyError
 from krammar.proxy.addresses import ANY, Address
+from krammar.proxy.listeners import Listeners
 from krammar.proxy.ports import FixedPorts, PortUses, fixed_ports
+from krammar.proxy.rewriter import NodeIds
 from tests.proxy.support import (
     Brokers,
     Client,
@@ -212,8 +214,8 @@ def test_a_port_closes_that_no_response_names_and_no_connection_uses(brokers: Br
 def test_the_oldest_port_makes_room(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("krammar.proxy.server.MAX_PORTS", 3)
-    monkeypatch.setattr("krammar.proxy.listeners._SHORT", 0.0)
+    monkeypatch.setattr(Proxy, "max_ports", 3)
+    monkeypatch.setattr(Listeners, "idle_seconds", 0.0)
     with Proxy.start(brokers.bootstrap) as proxy:
         found: dict[int, int] = {}
         for node in (1, 2, 3, 4):
@@ -276,7 +278,7 @@ class Clock:
 def test_no_other_broker_gets_a_closed_port_until_many_others_have_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("krammar.proxy.ports._RETIRED", 10)
+    monkeypatch.setattr(PortUses, "most_retired", 10)
     uses: PortUses[int] = PortUses(60, Clock())
     for node in range(100):
         uses.use(node)
@@ -312,10 +314,10 @@ def search(rounds: int, seed: int, monkeypatch: pytest.MonkeyPatch, brokers: Bro
     A port leads to the last address that was named for its node id, or serves metadata only, or is closed. Open files,
     ports and what the proxy remembers stay bounded.
     """
-    monkeypatch.setattr("krammar.proxy.server.MAX_PORTS", 12)
-    monkeypatch.setattr("krammar.proxy.listeners._SHORT", 0.0)
-    monkeypatch.setattr("krammar.proxy.ports._RETIRED", 4 * rounds)
-    monkeypatch.setattr("krammar.proxy.rewriter._MOST_NODES", 40)
+    monkeypatch.setattr(Proxy, "max_ports", 12)
+    monkeypatch.setattr(Listeners, "idle_seconds", 0.0)
+    monkeypatch.setattr(PortUses, "most_retired", 4 * rounds)
+    monkeypatch.setattr(NodeIds, "most", 40)
     rng = random.Random(seed)
     remembered: list[tuple[int, int]] = []
     last: Nodes = {}

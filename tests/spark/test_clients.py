@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from krammar.spark.kafka.tasks import TaskReader
 from tests.support.waiting import PATIENCE
 
 pytest.importorskip("pyspark", reason="PySpark is not installed")
@@ -133,7 +134,7 @@ def test_connection_that_broke_while_idle_is_replaced() -> None:
 
 
 def test_second_task_of_a_worker_only_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("krammar.spark.kafka.tasks.CLIENTS", idle := ClientPool())
+    monkeypatch.setattr(TaskReader, "clients", idle := ClientPool())
     with Proxy() as proxy, broker_behind(proxy) as broker:
         produce(broker, "orders", {0: 10})
         source = KrammarDataSource(

@@ -438,7 +438,7 @@ def test_intents_that_are_deleted_while_a_batch_runs(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intents_module, "_REMEMBERED", 2)
+    monkeypatch.setattr(IntentStore, "remembered", 2)
     query = Query(tmp_path)
     for number in range(4):
         query.run(number, [str(number)])

@@ -148,7 +148,7 @@ def test_rows_of_a_key_stay_together_and_in_order(tmp_path: Path) -> None:
 
 
 def test_rows_without_a_key_are_spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_out, "_RUN", 5)
+    monkeypatch.setattr(rows_out.RowPublisher, "run", 5)
     write(
         writer(tmp_path, journalsPerTopic=2), [("t", None, str(n), None, None) for n in range(200)]
     )

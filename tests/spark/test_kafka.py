@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from krammar.spark.kafka.tasks import TaskReader
 from tests.support.waiting import PATIENCE
 
 pytest.importorskip("pyspark", reason="PySpark is not installed")
@@ -443,7 +444,7 @@ def _place(row: dict[str, Any]) -> tuple[str, int, int]:
 
 def test_first_responses_and_batches_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
     idle = ClientPool()
-    monkeypatch.setattr("krammar.spark.kafka.tasks.CLIENTS", idle)
+    monkeypatch.setattr(TaskReader, "clients", idle)
     with Broker.start() as broker:
         producer = Producer({"bootstrap.servers": servers(broker), "batch.size": 16_384})
         for _ in range(40_000):

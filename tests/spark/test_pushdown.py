@@ -24,7 +24,6 @@ from pyspark.sql.datasource import (
     LessThan,
 )
 
-from krammar.logfiles import segment
 from krammar.spark import PUSHDOWN_SETTING, register, undocumented
 from krammar.spark.logs.source import LogReader, schema
 from krammar.spark.options import Options
@@ -73,7 +72,7 @@ def test_bytes_that_are_read(
     options = Options({"source": "logs", "path": str(partition)})
     reader = LogReader(options, schema(options))
     assert list(reader.pushFilters(filters)) == filters  # Spark applies all of them again
-    monkeypatch.setattr(segment.os, "pread", counting)
+    monkeypatch.setattr(os, "pread", counting)
     for task in reader.partitions():
         for _ in reader.read(task):
             pass

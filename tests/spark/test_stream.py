@@ -122,7 +122,7 @@ def test_offsets_are_in_order(broker: Broker, client: Client) -> None:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first batch may be read where it is planned."""
-    monkeypatch.setattr(limited, "_FIRST_BATCHES", 0)
+    monkeypatch.setattr(limited.SmallBatches, "first_batches", 0)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -187,7 +187,7 @@ def test_few_large_records_make_tasks(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a batch was too large, only batches with fewer offsets are tried."""
-    monkeypatch.setattr(limited, "_SMALL_BYTES", 1000)
+    monkeypatch.setattr(limited.SmallBatches, "most_bytes", 1000)
     produce(broker, topic, {0: 10}, b"v" * 200)
     with Query(broker, subscribe=topic, **EARLIEST) as query:
         start = query.reader.initialOffset()
@@ -205,7 +205,7 @@ def test_few_large_records_make_tasks(
 def test_a_large_record_makes_tasks_for_a_while(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limited, "_SMALL_BYTES", 1000)
+    monkeypatch.setattr(limited.SmallBatches, "most_bytes", 1000)
     produce(broker, topic, {0: 1}, b"v" * 2000)
     with Query(broker, subscribe=topic, **EARLIEST) as query:
         start = query.reader.initialOffset()
@@ -223,7 +223,7 @@ def test_a_large_record_makes_tasks_for_a_while(
 def test_the_most_offsets_that_are_read_where_they_are_planned(
     broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limited, "_SMALL_OFFSETS", 10)
+    monkeypatch.setattr(limited.SmallBatches, "most_offsets", 10)
     produce(broker, topic, {0: 10})
     with Query(broker, subscribe=topic, **EARLIEST) as query:
         start = query.reader.initialOffset()

@@ -22,7 +22,6 @@ from kafka_wire import (
     SaslAuthenticateRequest,
 )
 
-from krammar.tap import details as details_module
 from krammar.tap.describe import Describer
 from krammar.tap.details import details
 from krammar.tap.exchanges import Exchanges
@@ -49,9 +48,9 @@ def answered(asking: Any, message: Any, version: int) -> Frame:
     return seen.response(response(message, version), 1)
 
 
-def tree(frame: Frame) -> dict[str, list[Any]]:
+def tree(frame: Frame, **options: int) -> dict[str, list[Any]]:
     """The nodes by path."""
-    shown = details(PACKAGE, frame)
+    shown = details(PACKAGE, frame, **options)
     assert shown is not None
     found: dict[str, list[Any]] = {}
 
@@ -145,16 +144,14 @@ def test_frames_without_fields() -> None:
     assert details(PACKAGE, None) is None
 
 
-def test_large_messages_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(details_module, "MAX_NODES", 50)
-    monkeypatch.setattr(details_module, "MAX_BYTES", 64)
+def test_large_messages_are_limited() -> None:
     frame = sent(MetadataRequest(topics=[MetadataRequest.Topic(name="t")] * 100), 12)
-    shown = details(PACKAGE, frame)
+    shown = details(PACKAGE, frame, max_nodes=50, max_bytes=64)
     assert shown is not None
     assert shown["omitted"] is True
     assert len(base64.b64decode(shown["data"])) == 64
     assert shown["size"] == len(frame.data)
-    assert len(tree(frame)) <= 51
+    assert len(tree(frame, max_nodes=50)) <= 51
 
 
 def test_hostile_texts_are_escaped() -> None:

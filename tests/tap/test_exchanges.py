@@ -17,7 +17,7 @@ from kafka_wire import HeartbeatRequest, HeartbeatResponse, MetadataRequest
 from krammar.tap.describe import Describer
 from krammar.tap.exchanges import Exchanges, ExchangeSelection, Selected, State, TappedExchange
 from krammar.tap.frame import Frame
-from krammar.tap.inspector import MAX_WAITING
+from krammar.tap.inspector import Inspector
 from krammar.tap.listing import ExchangeListing
 from krammar.wire.package import package_of
 from tests.tap.support import Recorder, inspector
@@ -122,7 +122,7 @@ def test_a_response_without_a_request() -> None:
 
 def test_requests_without_responses_do_not_fill_the_memory() -> None:
     seen = inspector()
-    data = [request(HeartbeatRequest(), 4, number) for number in range(MAX_WAITING + 5)]
+    data = [request(HeartbeatRequest(), 4, number) for number in range(Inspector.max_waiting + 5)]
     found = paired([seen.request(each, 0) for each in data], close=False)
     assert [each.number for each in found] == [1, 2, 3, 4, 5]
     # A correlation id twice: the first request gets no response any more.

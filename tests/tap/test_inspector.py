@@ -23,7 +23,6 @@ from kafka_wire import (
     SaslHandshakeResponse,
 )
 
-from krammar.tap import inspector as module
 from krammar.tap.frame import Frame, Status
 from krammar.tap.inspector import Inspector
 from krammar.wire.skip import MAX_ELEMENTS
@@ -226,7 +225,7 @@ def test_a_produce_that_cannot_be_read_may_have_no_response() -> None:
 
 
 def test_requests_that_nobody_answers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_WAITING", 100)
+    monkeypatch.setattr(Inspector, "max_waiting", 100)
     seen = inspector()
     for number in range(300):
         seen.request(request(HeartbeatRequest(group_id="g"), 0, number), 0)

@@ -143,7 +143,7 @@ def test_topic_ids_are_shown_by_the_names_that_were_seen() -> None:
 
 def test_the_names_that_were_learned_first_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server could name topics without end."""
-    monkeypatch.setattr("krammar.tap.describe._MAX_NAMES", 3)
+    monkeypatch.setattr(Describer, "most_names", 3)
     describe = Describer(PACKAGE)
 
     def known() -> list[str]:

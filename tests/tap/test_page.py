@@ -343,11 +343,8 @@ def test_the_file(tmp_path: Path) -> None:
     assert "a.tap is not a page of krammar tap, so it is not overwritten" in output
 
 
-def test_a_file_has_no_more_rows_than_the_page_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("krammar.tap.export.MAX_ROWS", 1)
-    html(tmp_path, talk(100))
+def test_a_file_has_no_more_rows_than_the_page_shows(tmp_path: Path) -> None:
+    html(tmp_path, talk(100), max_rows=1)
     assert '"omitted": 1' in (tmp_path / "a.html").read_text()
 
 

@@ -21,6 +21,7 @@ from krammar.tap.capture import CaptureError, CaptureWriter
 from krammar.tap.export import write_pcap
 from krammar.tap.frame import Frame
 from krammar.tap.inspector import Inspector
+from krammar.tap.pcap import PcapWriter
 from krammar.wire.batches import Record, encode_batch
 from krammar.wire.package import package_of
 from tests.support.waiting import PATIENCE
@@ -205,7 +206,7 @@ def test_no_partial_file_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("krammar.tap.export.replay", fail)
+    monkeypatch.setattr(PcapWriter, "opened", fail)
     with pytest.raises(OSError, match="No space left"):
         write_pcap(kafka_wire, tmp_path / "a.tap", tmp_path / "b.pcapng")
     assert [path.name for path in tmp_path.iterdir()] == ["a.tap"]

@@ -15,13 +15,13 @@ import pytest
 from kafka_wire import ApiVersionsRequest, HeartbeatRequest, MetadataRequest, MetadataResponse
 
 from krammar.faults import Faults
-from krammar.proxy import server as proxy
 from krammar.proxy.addresses import Address
 from krammar.proxy.link import Link
 from krammar.proxy.relay import Resources
 from krammar.tap.capture import Capture, CaptureWriter, Flag
 from krammar.tap.frame import Frame, Observer, Status
 from krammar.tap.proxy import Forward, Tap, TapError
+from krammar.tap.watching import Watcher
 from krammar.wire.connection import ResponseReceived
 from tests.ports import free_port
 from tests.support.frames import framed
@@ -234,7 +234,7 @@ def test_frames_over_the_limit_pass_unread_and_the_next_are_read() -> None:
 
 def test_large_frames_that_arrive_together_share_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half requests of many connections must not fill the memory, nor stop other clients."""
-    monkeypatch.setattr("krammar.tap.proxy.MAX_LARGE_FRAMES", 1_000_000)
+    monkeypatch.setattr(Tap, "max_large_frames", 1_000_000)
     topics = [MetadataRequest.Topic(name="x" * 30_000)] * 16
     large = framed(request(MetadataRequest(topics=topics), 12))
     small = framed(request(MetadataRequest(topics=[]), 12))
@@ -352,8 +352,8 @@ def test_a_connection_waits_for_its_own_frames(
         pause(link, is_paused)
 
     monkeypatch.setattr(Link, "pause", noticed)
-    monkeypatch.setattr("krammar.tap.watching._MAX_QUEUED_EACH", 8 << 10)
-    monkeypatch.setattr("krammar.tap.watching._MAX_QUEUED", most)
+    monkeypatch.setattr(Watcher, "max_queued_each", 8 << 10)
+    monkeypatch.setattr(Watcher, "max_queued", most)
     greedy = len(paused)
     with (
         upstream(broker) as server,
@@ -474,7 +474,7 @@ def test_a_port_in_use() -> None:
 
 
 def test_an_upstream_that_names_brokers_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy, "MAX_PORTS", 10)
+    monkeypatch.setattr(Tap, "max_ports", 10)
     number = 20
     brokers = [
         MetadataResponse.Broker(node_id=index, host=f"b{index}.example", port=9092)
@@ -597,7 +597,7 @@ def test_an_address_shows_as_it_is_read() -> None:
 
 def test_large_frames_that_rules_read_count_for_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The proxy collects frames for rules. Beyond the limit, they pass as they arrive."""
-    monkeypatch.setattr("krammar.tap.proxy.MAX_LARGE_FRAMES", 1)  # so it is twice the largest frame
+    monkeypatch.setattr(Tap, "max_large_frames", 1)  # so it is twice the largest frame
     topics = [MetadataRequest.Topic(name="x" * 30_000)] * 8
     large = framed(request(MetadataRequest(topics=topics), 12))
     part = len(large) * 3 // 4

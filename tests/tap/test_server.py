@@ -28,7 +28,7 @@ from krammar.tap.feed import Feed
 from krammar.tap.frame import Frame
 from krammar.tap.proxy import TapError
 from krammar.tap.server import PageServer
-from krammar.util import http_server
+from krammar.util.http_server import HttpServer
 from krammar.wire.package import package_of
 from tests.cli.test_tap import started, talk
 from tests.support.waiting import PATIENCE
@@ -183,7 +183,7 @@ def test_bad_requests(sent: bytes, status: bytes) -> None:
 
 
 def test_a_client_that_says_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(HttpServer, "timeout_seconds", 0.05)
     with (
         served(feeding()[0]) as server,
         socket.create_connection(server.address, timeout=PATIENCE) as client,

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from krammar.util import http_server
-from krammar.util.http_server import MAX_BODY, MAX_CONNECTIONS, HttpControl, Reply
+from krammar.util.http_server import MAX_BODY, MAX_CONNECTIONS, HttpControl, HttpServer, Reply
 from tests.support.waiting import PATIENCE
 from tests.util.test_http_page import Address, ask
 
@@ -87,7 +86,7 @@ def test_a_refusal_reaches_a_client_that_sends_a_large_body() -> None:
 
 
 def test_a_body_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(HttpServer, "timeout_seconds", 0.05)
 
     async def test(address: Address, login: str) -> None:
         assert await ask(address, f"POST / HTTP/1.1\r\n{login}Content-Length: 4\r\n\r\nbod") == ""

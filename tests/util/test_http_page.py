@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from krammar.util import http_server
-from krammar.util.http_server import MAX_CONNECTIONS, MAX_HEAD, HttpPage
+from krammar.util.http_server import MAX_CONNECTIONS, MAX_HEAD, HttpPage, HttpServer
 from tests.support.waiting import PATIENCE
 
 Address = tuple[str, int]
@@ -105,7 +105,7 @@ def test_connections_of_one_turn_that_are_too_many_are_closed() -> None:
 
 
 def test_slow_clients_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(HttpServer, "timeout_seconds", 0.05)
 
     async def test(address: Address) -> None:
         assert await ask(address, "GET /metrics HTTP/1.1\r\n") == ""

@@ -31,9 +31,6 @@ Assignor = Callable[[Subscriptions, Counts, Current], Assignment]
 # With members of different subscriptions, moving the partitions of one area can unbalance another
 # one.
 _MOST_ROUNDS = 16
-# The size of an assignment that takes about 20 ms: the sum of the partitions and of the topics of
-# each different subscription.
-QUICK = 10_000
 
 
 def _areas(subscriptions: Subscriptions) -> Iterator[tuple[list[str], list[UUID]]]:

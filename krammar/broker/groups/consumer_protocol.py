@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from uuid import uuid4
 
 import kafka_wire as kw
 
 from krammar.broker.errors import ApiError, invalid_request
-from krammar.broker.groups.assignors import QUICK, Assignment, apply, problem_of
+from krammar.broker.groups.assignors import Assignment, apply, problem_of
 from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.classic_protocol import ClassicProtocol
 from krammar.broker.groups.consumer_group import ConsumerGroup
@@ -45,7 +45,14 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class ConsumerProtocol:
-    """Handles the requests of consumer groups, and their time-outs."""
+    """Handles the requests of consumer groups, and their time-outs.
+
+    Attributes:
+        quick_size: the size of an assignment that takes about 20 ms: the sum of the partitions and
+            of the topics of each different subscription. A larger one is computed in a thread.
+    """
+
+    quick_size: ClassVar[int] = 10_000
 
     _host: Host
     _config: BrokerConfig
@@ -219,7 +226,7 @@ class ConsumerProtocol:
     def _assign(self, group: ConsumerGroup, assignor: str) -> None:
         """Compute the target assignment for the group's epoch. A large one is ready at a later heartbeat."""
         problem = problem_of(group, self._cluster, assignor)
-        if problem.size <= QUICK:
+        if problem.size <= self.quick_size:
             apply(group, problem, problem.solve(), self._host.now_ms())
             return
 

@@ -19,13 +19,12 @@ from krammar.broker.groups.consumer_protocol import (
     ConsumerProtocol,
     check_heartbeat,
 )
-from krammar.broker.groups.group import LARGEST_GROUP, GroupState
+from krammar.broker.groups.group import Group, GroupState
 from krammar.broker.groups.host import AnyGroup, GroupClient
 from krammar.broker.groups.member import join_error, size_of
 from krammar.broker.groups.migration import Migration
 from krammar.broker.groups.offset_manager import OffsetManager
 from krammar.broker.groups.records import fits
-from krammar.broker.groups.shard import FORGOTTEN_AT_ONCE
 from krammar.broker.groups.shards import Shards, errors_for_clients
 from krammar.broker.nodes import Logs
 from krammar.broker.timers import Timers
@@ -108,7 +107,7 @@ class GroupCoordinator:
         if not all(map(fits, (request.group_instance_id, request.protocol_type, *names))):
             raise ApiError(kw.ErrorCode.INVALID_REQUEST)
         size = size_of(request.protocols)
-        if size > LARGEST_GROUP:
+        if size > Group.largest:
             raise ApiError(kw.ErrorCode.INVALID_REQUEST)
         shortest = self._config.group_min_session_timeout_ms
         if not (
@@ -195,9 +194,9 @@ class GroupCoordinator:
         self._without_members(group_id)
         shard = self._shards.of(group_id)
         offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]
-        for begin in range(0, len(offsets), FORGOTTEN_AT_ONCE):
+        for begin in range(0, len(offsets), shard.forgotten_at_once):
             with errors_for_clients():
-                yield from shard.forgetting(offsets[begin : begin + FORGOTTEN_AT_ONCE])
+                yield from shard.forgetting(offsets[begin : begin + shard.forgotten_at_once])
             self._without_members(group_id)
         # Usually none; other requests may have committed some between the steps.
         offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 Key = tuple[int, str]
 
 CONSUMER = "consumer"
-# The size in bytes of the protocols of all members of the classic protocol, with names and
-# metadata. A rebalance sends the leader all metadata, and a record of 1 MB, by default, must hold
-# those of the elected protocol.
-LARGEST_GROUP = 16 << 20
 
 
 class GroupState(Enum):
@@ -61,9 +57,13 @@ class Group(ABC):
         subscriptions: the topics that consumers read, existing or not; None if unknown
         stored: the group's records in the log, by kind and member id (or pattern)
         timers: the coordinator's timers, by key
+        largest: the bytes of the protocols of all members of the classic protocol, with names and
+            metadata. A rebalance sends the leader all metadata, and a record of 1 MB, by default,
+            must hold those of the elected protocol.
     """
 
     kind: ClassVar[str]
+    largest: ClassVar[int] = 16 << 20
 
     def __init__(self, group_id: str, protocol_type: str | None) -> None:
         self.group_id = group_id
@@ -185,7 +185,7 @@ class Group(ABC):
     def has_space(self, member_id: str, size: int) -> bool:
         """Return whether the protocols of a member, of ``size`` bytes, and those of all others fit into memory."""
         others = (m.size for m in self.members.values() if m.member_id != member_id)
-        return size + sum(others) <= LARGEST_GROUP
+        return size + sum(others) <= self.largest
 
     # -- protocols
 

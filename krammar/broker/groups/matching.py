@@ -21,9 +21,6 @@ from krammar.util.extras import MissingExtra
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata, Topic
 
-# The work of one request, in names that are matched or written (1 µs each). At least one pattern is
-# refreshed.
-PORTION = 20_000
 # Compiling a pattern takes as long as matching this number of names.
 _COMPILING = 1000
 
@@ -47,7 +44,14 @@ def topics_digest(topics: Iterable[Topic]) -> int:
 
 
 class Matching:
-    """Matches patterns with the topics of a cluster."""
+    """Matches patterns with the topics of a cluster.
+
+    Attributes:
+        portion: the work of one request, in names that are matched or written (1 µs each). At least
+            one pattern is refreshed.
+    """
+
+    portion = 20_000
 
     def __init__(self, cluster: ClusterMetadata) -> None:
         self._cluster = cluster
@@ -72,7 +76,7 @@ class Matching:
         for gone in group.matched.keys() - patterns:
             del group.matched[gone]
         group.behind = False
-        left = PORTION
+        left = self.portion
         changes: dict[frozenset[str], tuple[frozenset[str], frozenset[str]]] = {}
         # A new pattern is the one of the member that asks.
         for pattern in sorted(patterns, key=lambda each: (each in group.matches, each)):

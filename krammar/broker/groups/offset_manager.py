@@ -17,7 +17,7 @@ from krammar.broker.groups.classic_protocol import ClassicProtocol
 from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import CONSUMER, Commit, GroupState
 from krammar.broker.groups.offsets import CommittedOffset, TopicPartition
-from krammar.broker.groups.shard import FORGOTTEN_AT_ONCE, Shard
+from krammar.broker.groups.shard import Shard
 from krammar.broker.groups.shards import Shards, errors_for_clients
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
@@ -134,7 +134,7 @@ class OffsetManager:
         known = set(shard.offsets.all_of(group_id))
         results: dict[TopicPartition, kw.ErrorCode] = {}
         wanted = iter(dict.fromkeys(offsets))
-        while some := list(islice(wanted, FORGOTTEN_AT_ONCE)):
+        while some := list(islice(wanted, shard.forgotten_at_once)):
             # Members may have subscribed to topics since the last step.
             group = self._shards.named(group_id, kw.ErrorCode.GROUP_ID_NOT_FOUND)
             gone = []
@@ -160,11 +160,11 @@ class OffsetManager:
 
         def forget(shard: Shard) -> Steps[None]:
             found = shard.offsets.of_topic(topic.name)
-            for begin in range(0, len(found), FORGOTTEN_AT_ONCE):
+            for begin in range(0, len(found), shard.forgotten_at_once):
                 # Members of a new topic with the same name may have committed offsets since.
                 old = [
                     each
-                    for each in found[begin : begin + FORGOTTEN_AT_ONCE]
+                    for each in found[begin : begin + shard.forgotten_at_once]
                     if shard.offsets.is_of(each, topic.topic_id)
                 ]
                 yield from shard.forgetting(old)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from krammar.broker.cluster import OFFSETS_TOPIC
 from krammar.broker.groups import records
@@ -26,12 +26,16 @@ if TYPE_CHECKING:
 
 # The maximum size in bytes of a record without a value, besides its key.
 RECORD_HEADER = 32
-# The number of tombstones of a batch, at most.
-FORGOTTEN_AT_ONCE = 1000
 
 
 class Shard:
-    """The groups and offsets of one partition. Every change is written to the log first."""
+    """The groups and offsets of one partition. Every change is written to the log first.
+
+    Attributes:
+        forgotten_at_once: the number of tombstones of a batch, at most
+    """
+
+    forgotten_at_once: ClassVar[int] = 1000
 
     def __init__(self, log: PartitionLog, warn: Callable[[str], None]) -> None:
         """Load the groups and offsets from a log.
@@ -167,8 +171,8 @@ class Shard:
 
     def forgetting(self, offsets: Sequence[tuple[str, TopicPartition]]) -> Steps[None]:
         """Delete offsets in steps, as ``forget`` does."""
-        for begin in range(0, len(offsets), FORGOTTEN_AT_ONCE):
-            some = offsets[begin : begin + FORGOTTEN_AT_ONCE]
+        for begin in range(0, len(offsets), self.forgotten_at_once):
+            some = offsets[begin : begin + self.forgotten_at_once]
             for part in self._parts([offset_record(g, where, None) for g, where in some]):
                 self.log.append_records(part)
                 for group_id, where in some[: len(part)]:

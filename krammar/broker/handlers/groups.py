@@ -39,7 +39,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from uuid import uuid4
 
 import kafka_wire as kw
@@ -71,9 +71,6 @@ _COORDINATORS: dict[int, str] = {
     kw.CoordinatorType.TRANSACTION: TRANSACTIONS_TOPIC,
 }
 
-# The number of members that leave a group in one step: usually all of them, so that the others
-# rebalance once.
-_LEAVING_AT_ONCE = 1000
 # Encoding so many names takes 5 ms. A thread encodes the response to a request that needs several
 # slices.
 _LONG = 10_000
@@ -81,6 +78,10 @@ _LONG = 10_000
 
 @dataclass(eq=False)
 class GroupHandlers:
+    # The number of members that leave a group in one step: usually all of them, so that the others
+    # rebalance once.
+    leaving_at_once: ClassVar[int] = 1000
+
     config: BrokerConfig
     nodes: Nodes
     cluster: ClusterMetadata
@@ -164,8 +165,8 @@ class GroupHandlers:
         results = []
         try:
             # An empty list is checked too.
-            for begin in range(0, max(len(members), 1), _LEAVING_AT_ONCE):
-                part = members[begin : begin + _LEAVING_AT_ONCE]
+            for begin in range(0, max(len(members), 1), self.leaving_at_once):
+                part = members[begin : begin + self.leaving_at_once]
                 results += self.groups.leave(request.group_id, part)
                 yield None
         except ApiError as error:

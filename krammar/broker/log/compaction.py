@@ -44,9 +44,6 @@ from krammar.wire.batches.control import END_OF_TRANSACTION
 from krammar.wire.batches.header import CODEC, header_at
 from krammar.wire.errors import WireError
 
-# The maximum number of keys in one round, some 200 bytes each. The next round handles the rest.
-MAX_KEYS = 250_000
-
 
 @dataclass(frozen=True, slots=True)
 class Dirt:
@@ -118,7 +115,10 @@ class Compaction:
 
     Attributes:
         end: batches before this offset are compacted by this round
+        max_keys: of one round, some 200 bytes each. The next round handles the rest.
     """
+
+    max_keys = 250_000
 
     def __init__(self, log: PartitionLog, dirt: Dirt, now_ms: int) -> None:
         self.log = log
@@ -167,7 +167,7 @@ class Compaction:
         return _Transactions(sorted(entries, key=lambda entry: -entry.first_offset))
 
     def _collect_offsets(self, segments: list[LogSegment]) -> Generator[None, None, int]:
-        """Collect the newest offset of each key in the dirty part, up to ``MAX_KEYS``.
+        """Collect the newest offset of each key in the dirty part, up to ``max_keys``.
 
         Returns where the next round begins.
         """
@@ -184,7 +184,7 @@ class Compaction:
                 if header.is_control:
                     transactions.end(segment.batch(header))
                 elif not transactions.is_aborted(header):
-                    if len(offsets) + max(header.records_count, 1) > MAX_KEYS and offsets:
+                    if len(offsets) + max(header.records_count, 1) > self.max_keys and offsets:
                         return self.end
                     for record in segment.batch(header):
                         if record.key is not None and record.offset >= begin:
@@ -401,9 +401,10 @@ class Cleaner:
     _uncleanable: WeakSet[PartitionLog] = field(init=False, default_factory=WeakSet)
 
     def compact(self, now_ms: int | None = None, *, budget: Budget | None = None) -> bool:
-        """Compact logs, the dirtiest first, for one slice of a budget; until none is due if there is no budget.
+        """Compact logs, the dirtiest first, for one slice of a budget.
 
-        Returns whether more work is left, so that it should be called again soon.
+        Without a budget, it ends when no log is due. Returns whether more work is left, so that it
+        should be called again soon.
         """
         if self._steps is None:
             self._steps = self._compacting(self._environment.now_ms() if now_ms is None else now_ms)

@@ -37,9 +37,10 @@ class Flushing(Thread):
         self._error: OSError | None = None
 
     def begin(self, budget: Budget | None = None) -> bool:
-        """Write indexes and epochs to their files, for one slice of a budget; all of them if there is no budget.
+        """Write indexes and epochs to their files, for one slice of a budget.
 
-        Returns whether that is done for all logs, so that the thread can start.
+        Without a budget, it writes all of them. Returns whether that is done for all logs, so that
+        the thread can start.
         """
         if budget is None:
             finish(self._beginning())

@@ -19,7 +19,14 @@ log = logging.getLogger("krammar.broker")
 
 
 class SignedTokens:
-    """Checks tokens with the keys of a JWKS, which are read again when a token names an unknown key."""
+    """Checks tokens with the keys of a JWKS, which a token with an unknown key lets it read again.
+
+    Attributes:
+        read_seconds: for the whole answer of a server; it could send a byte every few seconds
+            forever
+    """
+
+    read_seconds = 10.0
 
     def __init__(self, settings: JwtSettings, timers: Timers) -> None:
         """Read the keys. Raises KeysError if a file cannot be read; a server may be down for now."""
@@ -31,7 +38,7 @@ class SignedTokens:
         self._worker = WorkerThread()
         self._keys: KeySet | None = None
         try:
-            self._keys = read_keys(settings.url)
+            self._keys = read_keys(settings.url, self.read_seconds)
         except KeysError as error:
             if urlsplit(settings.url).scheme not in ("http", "https"):
                 raise
@@ -53,7 +60,9 @@ class SignedTokens:
         if self._reading is None:
             self._timer.cancel()
             # A daemon thread: the end of the process does not wait for a slow server.
-            reading = in_thread(read_keys, self._settings.url, worker=self._worker)
+            reading = in_thread(
+                read_keys, self._settings.url, self.read_seconds, worker=self._worker
+            )
             self._reading = self._timers.loop.create_task(reading)
             self._reading.add_done_callback(self._finish)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from kafka_wire import ErrorCode
 
@@ -18,12 +19,6 @@ from krammar.broker.transactions.store import StateStore
 
 log = logging.getLogger("krammar.broker.transactions")
 
-# Seconds until a failed write of markers is retried.
-RETRY = 0.5
-# The number of partitions that get the marker of a transaction in one turn of the event loop (0.1
-# ms each).
-MARKED_AT_ONCE = 200
-
 
 @dataclass(eq=False)
 class Completion:
@@ -34,10 +29,16 @@ class Completion:
         unsettled: transactional ids that were prepared at a start after a power cut: their later
             states may be lost, and some partitions may have the marker already
         ended: called with each transactional id whose complete state is in the log
+        retry_seconds: until a failed write of markers is retried
+        marked_at_once: partitions that get the marker of a transaction in one turn of the event
+            loop (0.1 ms each)
 
     Args:
         marked: as for ``TransactionCoordinator``
     """
+
+    retry_seconds: ClassVar[float] = 0.5
+    marked_at_once: ClassVar[int] = 200
 
     _timers: Timers
     _logs: LogManager
@@ -63,7 +64,7 @@ class Completion:
             if transactional_id in self.unsettled:
                 left &= unmarked(prepared, self._logs)
             epoch = self._store.leader_epoch(transactional_id)
-            for partition in sorted(left)[:MARKED_AT_ONCE]:
+            for partition in sorted(left)[: self.marked_at_once]:
                 self.mark(partition, prepared, epoch, now)
                 left.discard(partition)
             if left:
@@ -76,7 +77,7 @@ class Completion:
                 self._failing = True  # one line is enough until all are complete
                 log.error("transaction of %r: %s; it will be retried", transactional_id, error)
             if self._retry is None:
-                self._retry = self._timers.call_later(RETRY, self.complete_all)
+                self._retry = self._timers.call_later(self.retry_seconds, self.complete_all)
         else:
             del self.markers[transactional_id]
             self._failing = bool(self.markers)

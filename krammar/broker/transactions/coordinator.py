@@ -21,7 +21,7 @@ from krammar.broker.errors import ApiError
 from krammar.broker.log.manager import LogManager
 from krammar.broker.timers import Timer, Timers
 from krammar.broker.topics import Topics
-from krammar.broker.transactions.completion import RETRY, Completion
+from krammar.broker.transactions.completion import Completion
 from krammar.broker.transactions.recovery import Restart
 from krammar.broker.transactions.state import EPOCH_BUMP, TopicPartition, Transaction
 from krammar.broker.transactions.store import StateStore
@@ -325,7 +325,7 @@ class TransactionCoordinator:
             except ApiError as error:
                 where = f"the timed-out transaction of {transactional_id!r}"
                 log.error("%s is not aborted: %s", where, error)
-                deadline = now + int(RETRY * 1000)
+                deadline = now + int(Completion.retry_seconds * 1000)
         self._alarm_at(deadline)
 
     def _expire_later(self) -> None:

@@ -14,8 +14,7 @@ _Result = TypeVar("_Result")
 _BYTES = 64 << 10
 _COMPRESSED_BYTES = 4 << 10
 _RECORDS = 500
-# The bytes of records that are decoded for one request or response, with an allowance for each record.
-_MOST = 128 << 20
+# Bytes that are added for each record.
 _PER_RECORD = 100
 
 # A batch that a broker has cut off ends after these bytes: its offset, its size, and more up to its magic.
@@ -27,7 +26,13 @@ class TooMuch(Exception):
 
 
 class Allowance:
-    """Time and memory for one request or response."""
+    """Time and memory for one request or response.
+
+    Attributes:
+        most: the bytes of records that are decoded, with an allowance for each record
+    """
+
+    most = 128 << 20
 
     def __init__(self) -> None:
         self._spent = 0
@@ -48,7 +53,7 @@ class Allowance:
     def spend(self, records: Sequence[Record]) -> None:
         """Count records that were decoded. Raises TooMuch if they are not the first, and too many."""
         cost = sum(len(each.value or b"") + len(each.key or b"") + _PER_RECORD for each in records)
-        if self._spent and self._spent + cost > _MOST:
+        if self._spent and self._spent + cost > self.most:
             raise TooMuch
         self._spent += cost
         self._is_large = cost > _BYTES

@@ -53,9 +53,6 @@ _START = f"0-start{_LAST}"
 _ONCE = re.compile(r"[^.].*-once\.intents")
 _OF_BATCH = re.compile(r"\.?(\d{20})-")
 
-# How many micro-batches' row totals are stored: as many batches as Spark retains in its checkpoints.
-_REMEMBERED = 100
-
 
 class Write(NamedTuple):
     """A micro-batch of the query ``writer``; or, if ``batch`` is -1, the batch write ``writer``."""
@@ -209,9 +206,15 @@ def _local(name: str, path: str) -> str:
 class IntentStore:
     """The folder with intents. It is created by the first write.
 
+    Attributes:
+        remembered: how many micro-batches' row totals are stored: as many batches as Spark retains
+            in its checkpoints
+
     Raises:
         OSError: a file cannot be read or written.
     """
+
+    remembered = 100
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(folder)
@@ -271,7 +274,7 @@ class IntentStore:
             return self._store_once(made)
         if last is not None:
             earlier = (*last.earlier, (last.write.batch, last.rows))
-            made = made._replace(earlier=earlier[-_REMEMBERED:])
+            made = made._replace(earlier=earlier[-self.remembered :])
         folder = self._place(write)
         self._make(folder)
         path = self._path(made)

@@ -37,8 +37,6 @@ from krammar.wire.message import Codec
 Make = Callable[[Group, int], Any]
 
 _UUID = "uuid"
-# This many consecutive rows without key and partition go to the same journal.
-_RUN = 1000
 
 
 class RowMessages:
@@ -223,7 +221,13 @@ class RowCounter:
 
 
 class RowPublisher:
-    """Publishes the rows of a task, and counts them."""
+    """Publishes the rows of a task, and counts them.
+
+    Attributes:
+        run: so many consecutive rows without key and partition go to the same journal
+    """
+
+    run = 1000
 
     def __init__(
         self,
@@ -251,9 +255,9 @@ class RowPublisher:
             rows = range(len(group.values))
             if group.partition is None:
                 targets = self._journals_of(group.topic)
-                for begin in rows[::_RUN]:
+                for begin in rows[:: self.run]:
                     target = random.choice(targets)
-                    self._publish(group, make, rows[begin : begin + _RUN], target)
+                    self._publish(group, make, rows[begin : begin + self.run], target)
             else:
                 self._publish(group, make, rows, self._target(group.topic, group.partition))
             published.add(group.topic, len(rows), group.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 from uuid import UUID
 
 from kafka_wire import FetchRequest
@@ -14,7 +14,7 @@ from krammar.client import Client
 from krammar.client.errors import UnknownTopicOrPartition
 from krammar.client.fetch import FETCH_BY_ID
 from krammar.client.metadata import NO_ID
-from krammar.spark.brokers import CLIENTS, broker_errors, recheck, settings_of
+from krammar.spark.brokers import CLIENTS, ClientPool, broker_errors, recheck, settings_of
 from krammar.spark.kafka.plan import Task, deleted_topic
 from krammar.spark.loss import report_loss
 from krammar.spark.options import Options
@@ -46,9 +46,14 @@ class KafkaPartition(InputPartition):
 class TaskReader:
     """Plans and reads the tasks of batches and streams.
 
+    Attributes:
+        clients: lends the clients that read tasks
+
     Raises:
         OptionError: a client setting is invalid.
     """
+
+    clients: ClassVar[ClientPool] = CLIENTS
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__()
@@ -89,7 +94,7 @@ class TaskReader:
             # The client's limit is 25 days.
             timeout_ms = min(self.options["kafkaConsumer.pollTimeoutMs"], INT32)
             settings = settings.with_(default_api_timeout_ms=timeout_ms)
-        with CLIENTS.borrow(settings) as client, self.broker_errors(f"reading {partition}"):
+        with self.clients.borrow(settings) as client, self.broker_errors(f"reading {partition}"):
             built = self._rows(client, partition.tasks)
             yield from built if len(partition.tasks) == 1 else join(built)
 

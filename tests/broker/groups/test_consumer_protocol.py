@@ -34,7 +34,7 @@ from krammar.broker.groups.consumer_protocol import (
 )
 from krammar.broker.groups.group import GroupState, Key
 from krammar.broker.groups.host import AnyGroup, GroupClient
-from krammar.broker.groups.matching import matcher
+from krammar.broker.groups.matching import Matching, matcher
 from krammar.broker.groups.member import Place
 from krammar.broker.groups.migration import Migration
 from krammar.broker.groups.records import group_records, read_group
@@ -289,7 +289,7 @@ def test_patterns_are_refreshed_in_portions(world: World, monkeypatch: pytest.Mo
     for n, member in enumerate(members):
         world.join(member, subscribed_topic_regex=f"made-.*|{n}", **changes)
     monkeypatch.setattr("krammar.broker.groups.matching.matcher", counted)
-    monkeypatch.setattr("krammar.broker.groups.matching.PORTION", 5_000)
+    monkeypatch.setattr(Matching, "portion", 5_000)
     world.cluster.create("made-x", 1)
     world.cluster.delete("made-0")
     world.settle("m0")
@@ -309,7 +309,7 @@ def test_patterns_are_refreshed_in_portions(world: World, monkeypatch: pytest.Mo
 def test_large_assignments_are_computed_in_a_thread(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("krammar.broker.groups.consumer_protocol.QUICK", 0)
+    monkeypatch.setattr(ConsumerProtocol, "quick_size", 0)
     response = world.join("a")
     assert places(response) == set() and len(world.jobs) == 1
     # There is one at a time, and the group may change meanwhile.
@@ -327,7 +327,7 @@ def test_large_assignments_are_computed_in_a_thread(
 def test_an_assignment_for_members_that_are_gone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("krammar.broker.groups.consumer_protocol.QUICK", 0)
+    monkeypatch.setattr(ConsumerProtocol, "quick_size", 0)
     world.join("a")
     world.heartbeat("a", -1)
     world.run_jobs()

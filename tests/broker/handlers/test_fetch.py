@@ -17,6 +17,7 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
+from krammar.broker.fetch_sessions import FetchSessions
 from krammar.broker.session import Session
 from krammar.wire.batches import Record, encode_batch, read_headers
 from tests.broker.requests import (
@@ -253,7 +254,7 @@ def test_sessions_are_limited() -> None:
 def test_partitions_of_all_sessions_are_limited(
     broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("krammar.broker.fetch_sessions.MOST_PARTITIONS", 3)
+    monkeypatch.setattr(FetchSessions, "most_partitions", 3)
     create_topic(client, "t", 3)
     two = fetch_request([("t", 0, 0), ("t", 1, 0)], session_epoch=0)
     first = client.call(two, 12).session_id

@@ -29,6 +29,7 @@ from kafka_wire import (
 
 from krammar.broker import Broker
 from krammar.broker.errors import ApiError
+from krammar.broker.groups.shard import Shard
 from krammar.util.turns import finish
 from krammar.wire.batches import read_batches
 from tests.broker.groups.support import (
@@ -92,7 +93,7 @@ def test_many_offsets_of_a_deleted_topic_are_forgotten_in_slices(
     broker: Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.connections.slices.budget.seconds = 0
-    monkeypatch.setattr("krammar.broker.groups.offset_manager.FORGOTTEN_AT_ONCE", 2)
+    few_at_once(monkeypatch)
     create_topic(client, "t", 9)
     client.call(commit_request(dict.fromkeys(range(9), 5)), 9)
     create_topic(client, "kept")
@@ -172,8 +173,7 @@ def test_offsets_of_a_topic_that_gets_a_reader_while_they_are_deleted(
 
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let steps delete two offsets each."""
-    for module in ("coordinator", "offset_manager", "shard"):
-        monkeypatch.setattr(f"krammar.broker.groups.{module}.FORGOTTEN_AT_ONCE", 2)
+    monkeypatch.setattr(Shard, "forgotten_at_once", 2)
 
 
 def test_a_partition_that_is_named_twice(client: RawClient) -> None:

@@ -23,6 +23,7 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
+from krammar.broker.groups.group import Group
 from krammar.broker.topics import java_hash
 from tests.broker.groups.support import (
     GROUP,
@@ -61,8 +62,7 @@ def test_the_protocols_of_a_group_are_limited(
     client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A rebalance sends all members to the leader."""
-    monkeypatch.setattr("krammar.broker.groups.coordinator.LARGEST_GROUP", 1000)
-    monkeypatch.setattr("krammar.broker.groups.group.LARGEST_GROUP", 1000)
+    monkeypatch.setattr(Group, "largest", 1000)
 
     def protocol(size: int) -> JoinGroupRequest.Protocol:
         return JoinGroupRequest.Protocol(name="range", metadata=bytes(size))

@@ -14,6 +14,7 @@ from kafka_wire import (
 )
 
 from krammar.broker import Broker
+from krammar.broker.transactions.completion import Completion
 from krammar.broker.transactions.state import LAST_EPOCH, MAX_EPOCH
 from krammar.broker.transactions.store import state_record
 from krammar.util.turns import finish
@@ -342,7 +343,7 @@ def test_topics_deleted_meanwhile_do_not_hold_a_transaction(
 def test_a_transaction_of_many_partitions_ends_in_several_turns(
     client: RawClient, monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
-    monkeypatch.setattr("krammar.broker.transactions.completion.MARKED_AT_ONCE", 1)
+    monkeypatch.setattr(Completion, "marked_at_once", 1)
     producer = Producer(client).begun()
     for partition in range(3):
         assert producer.produce(("t", partition)) is NONE

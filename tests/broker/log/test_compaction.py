@@ -210,7 +210,7 @@ def test_open_transactions_bound_it(setting: Setting) -> None:
 def test_an_aborted_transaction_that_ends_behind_the_round(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "MAX_KEYS", 3)
+    monkeypatch.setattr(compaction.Compaction, "max_keys", 3)
     log = setting.open(CONFIG)
     for number in range(4):
         put(log, (b"%d" % number, b"x"))

@@ -29,6 +29,7 @@ from krammar.auth.oauth import ERROR_ANSWER, FirstMessage
 from krammar.broker import Broker
 from krammar.broker.config import ConfigError
 from krammar.broker.errors import BrokerError
+from krammar.broker.security.jwt import SignedTokens
 from krammar.client import Client
 from krammar.testing.tokens import TokenIssuer
 from krammar.util import extras
@@ -364,11 +365,11 @@ def test_a_server_that_drips(
     issuer: TokenIssuer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Start and stop do not wait for it."""
-    monkeypatch.setattr("krammar.auth.jwt.DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr(SignedTokens, "read_seconds", 0.2)
     with dripping_server() as url, start(issuer, **{URL: url}) as broker:
         assert "cannot be read: the answer was not complete within 0.2 s" in caplog.text
         # The stop comes in the middle of a read, which has a long time.
-        monkeypatch.setattr("krammar.auth.jwt.DEADLINE_SECONDS", PATIENCE * 10)
+        monkeypatch.setattr(SignedTokens, "read_seconds", PATIENCE * 10)
         until(lambda: any(t.name == "krammar-worker" for t in threading.enumerate()))
         broker.close()
 

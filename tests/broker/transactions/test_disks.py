@@ -12,7 +12,7 @@ import pytest
 from kafka_wire import ErrorCode
 
 from krammar.broker import Broker
-from krammar.broker.transactions import coordinator
+from krammar.broker.transactions.completion import Completion
 from tests.broker.disk_job import COORDINATOR, started
 from tests.broker.faulty_disk import Disk
 from tests.broker.requests import create_topic
@@ -85,7 +85,7 @@ def places(folder: Path, fsync: str, monkeypatch: pytest.MonkeyPatch) -> list[tu
 def test_a_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fsync: str, error: int, files: str
 ) -> None:
-    monkeypatch.setattr(coordinator, "RETRY", 0.01)
+    monkeypatch.setattr(Completion, "retry_seconds", 0.01)
     found = places(tmp_path / "first", fsync, monkeypatch)
     found = [(call, path) for call, path in found if path.endswith(files)]
     folders = {path.split("/")[0] for _, path in found}

@@ -23,7 +23,7 @@ from kafka_wire import (
 )
 
 from krammar.proxy import Proxy
-from krammar.proxy.filters import batches
+from krammar.proxy.filters.batches import Allowance
 from krammar.proxy.filters.mask import Mask
 from krammar.proxy.filters.validate import Validate
 from krammar.wire.batches import Compression, Record, encode_batch, read_batches
@@ -62,7 +62,7 @@ def test_large_batches_are_handled_in_threads() -> None:
 
 
 def test_the_bound_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "_MOST", 1_000)
+    monkeypatch.setattr(Allowance, "most", 1_000)
     large = b'"%s"' % (b"x" * 600)
     with through(Validate(), topics={"orders": 2}) as (broker, proxy):
         found = produce(proxy, 9, {("orders", 0): [large], ("orders", 1): [large]})
@@ -75,7 +75,7 @@ def test_the_bound_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_bound_of_a_response(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "_MOST", 1_000)
+    monkeypatch.setattr(Allowance, "most", 1_000)
     with through(Mask(function=masked)) as (_, proxy):
         for _ in range(3):
             produce(proxy, 9, {("orders", 0): [b"x" * 600]})
@@ -192,7 +192,7 @@ def test_share_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     found = ask(lambda: shared(BATCH, BATCH[:-1] + b"\1"), 1)
     assert (found.error_code, found.records) == (ErrorCode.CORRUPT_MESSAGE, b"")
     assert not found.acquired_records
-    monkeypatch.setattr(batches, "_MOST", 50)
+    monkeypatch.setattr(Allowance, "most", 50)
     found = ask(lambda: shared(BATCH, BATCH), 1)
     assert (found.error_code, found.records) == (ErrorCode.KAFKA_STORAGE_ERROR, b"")
     assert not found.acquired_records
