@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+
+from krammar.util.clock import monotonic
 
 
 class Guesses:
@@ -19,7 +20,7 @@ class Guesses:
     FORGET_SECONDS = 60.0
     MOST_HOSTS = 10_000
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         # The number of failures and the time of the last one, the oldest first.
         self._hosts: dict[str, tuple[int, float]] = {}

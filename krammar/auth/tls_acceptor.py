@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from krammar.util.forks import close_sockets_in_children
 from krammar.util.listening import AT_ONCE
 
 # How long a client may take for its first byte, and for the handshake.
@@ -88,6 +89,7 @@ class TlsAcceptor:
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(PAUSE, self._resume)
                 return
+            close_sockets_in_children(client)
             host = address[0]
             client.setblocking(False)
             with contextlib.suppress(OSError):

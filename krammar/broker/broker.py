@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -39,7 +37,9 @@ from krammar.broker.timers import Timers, system_ms
 from krammar.broker.upkeep import Upkeep
 from krammar.util.closing import Closing
 from krammar.util.event_loop import new_event_loop
+from krammar.util.forks import OwnProcess
 from krammar.util.sockets import address_text, why
+from krammar.util.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from krammar.broker.metrics import Metrics
@@ -94,9 +94,10 @@ class Broker(Closing):
         if filters := tuple(filters):
             self._filter(kafka_wire, *filters)
         self._clock = clock
+        self._process = OwnProcess("the broker")
         self._opened = AsyncExitStack()  # closes everything that is open
         self._thread: threading.Thread | None = None
-        self._temporary: Path | None = None
+        self._temporary: TemporaryFolder | None = None
         self._loop_thread = 0
 
     # Starting and stopping.
@@ -142,10 +143,10 @@ class Broker(Closing):
         temporary = None
         if config is None:
             if data_dir is None:
-                temporary = Path(tempfile.mkdtemp(prefix="krammar-broker-"))
+                temporary = TemporaryFolder("krammar-broker-")
             config = BrokerConfig.defaults(
                 **{
-                    "log.dirs": str(data_dir or temporary),
+                    "log.dirs": str(data_dir or (temporary and temporary.path)),
                     "listeners": f"PLAINTEXT://127.0.0.1:{port}",
                     "group.consumer.assignment.interval.ms": "0",
                     "group.consumer.heartbeat.interval.ms": "200",
@@ -161,7 +162,7 @@ class Broker(Closing):
             broker = cls(config, nodes=nodes, clock=clock or system_ms, filters=filters)
         except BaseException:
             if temporary is not None:
-                shutil.rmtree(temporary, ignore_errors=True)
+                temporary.remove()
             raise
         broker._temporary = temporary
         started: Future[None] = Future()
@@ -256,8 +257,10 @@ class Broker(Closing):
         """Stop a broker that was started with ``start``.
 
         Its thread has ended afterwards, its port and files are closed, and its temporary folder is
-        deleted.
+        deleted. Does nothing in a process that was forked from the broker's.
         """
+        if not self._process.is_this:
+            return
         thread, self._thread = self._thread, None
         if thread is not None:
             if thread.is_alive():
@@ -267,7 +270,7 @@ class Broker(Closing):
 
     def _remove_temporary(self) -> None:
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary.remove()
 
     # Addresses.
 
@@ -297,7 +300,11 @@ class Broker(Closing):
         """Run a function in the broker's event loop, from any thread, and return its result.
 
         Tests use it to inspect a broker that was started with ``start``.
+
+        Raises:
+            ForkedError: this process was forked from the broker's.
         """
+        self._process.check()
         if threading.get_ident() == self._loop_thread:
             return function(*args)
 
@@ -332,14 +339,22 @@ class Broker(Closing):
     def _timers_of(self, node: int | None) -> Timers:
         return self.timers if node is None else self.nodes[node].timers
 
-    @cached_property
+    @property
     def faults(self) -> Faults:
         """The rules of faults, which apply to every client of the broker:
 
         ```python
         broker.faults.on("Produce", topic="orders").answer(ErrorCode.NOT_LEADER_OR_FOLLOWER).times(3)
         ```
+
+        Raises:
+            ForkedError: this process was forked from the broker's.
         """
+        self._process.check()
+        return self._kafka_faults
+
+    @cached_property
+    def _kafka_faults(self) -> Faults:
 
         def topic_name(topic_id: UUID) -> str | None:
             topic = self.cluster.topics_by_id.get(topic_id)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -25,6 +24,8 @@ from krammar.broker import apis
 from krammar.broker.connections import RECEIVE_SIZE
 from krammar.broker.errors import CloseConnection
 from krammar.broker.session import Session
+from krammar.util.clock import monotonic
+from krammar.util.forks import close_sockets_in_children
 from krammar.util.turns import InThread, Progress, Steps, in_thread
 from krammar.wire.connection import (
     ConnectionClosed,
@@ -148,6 +149,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's is not a subclass.
         self.transport = transport = cast(asyncio.Transport, transport)
+        close_sockets_in_children(self)
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         self.number = next(self.connections.numbers)
         self.connections.accepted += 1
@@ -263,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
             served = 0
             budget = self.connections.budget
             while not (self.busy or self in blocked or self.transport.is_closing()):
-                now = time.monotonic()
+                now = monotonic()
                 if now >= budget.until and not budget.grant(served, now):
                     # Clients that send many requests at once must not block the others.
                     self._pause()
@@ -356,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
             if inspect.isgenerator(response):
                 steps = cast("Steps[Any]", response)
                 # A request that took long to decode begins in the next turn.
-                now, budget = time.monotonic(), self.connections.slices.budget
+                now, budget = monotonic(), self.connections.slices.budget
                 long = now - self._received_at > budget.seconds / 2
                 progress = Progress(False) if long else budget.advance(steps, now=now)
                 response = progress.result

@@ -7,7 +7,6 @@ partitions that changed.
 from __future__ import annotations
 
 import random
-import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from uuid import UUID
 from kafka_wire import ErrorCode, FetchRequest, FetchResponse
 
 from krammar.broker.errors import ApiError
+from krammar.util.clock import monotonic
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -124,14 +124,14 @@ class FetchSessions:
             self._drop(session_id)
             return FetchSession(by_id, known.partitions)
         known.epoch = 1 if epoch == _LARGEST else epoch + 1
-        known.last_used = time.monotonic()
+        known.last_used = monotonic()
         known.full = False
         self._sessions.move_to_end(session_id)
         return known
 
     def _remember(self, session: FetchSession) -> None:
         """Give the session an id, unless all slots are in use."""
-        now = time.monotonic()
+        now = monotonic()
         size = len(session.partitions)
         while len(self._sessions) >= self._slots or self._partitions + size > self.most_partitions:
             oldest = next(iter(self._sessions.values()), None)

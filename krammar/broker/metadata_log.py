@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -36,6 +35,7 @@ from krammar.broker.metadata_records import (
     encode_frame,
     feature_problem,
 )
+from krammar.util.clock import perf_counter
 from krammar.util.durable import (
     create_file,
     make_folders,
@@ -246,11 +246,11 @@ class MetadataLog:
             if written != len(data):
                 raise OSError(f"{written} of {len(data)} bytes were written")
             if self.fsync:
-                begin = time.perf_counter()
+                begin = perf_counter()
                 self._doubtful = True
                 os.fsync(self._fd)
                 self._doubtful = False
-                self.flushed(time.perf_counter() - begin)
+                self.flushed(perf_counter() - begin)
         except OSError as error:
             if self._fd >= 0:
                 self._cut_back()

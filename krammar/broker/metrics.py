@@ -22,6 +22,7 @@ from kafka_wire import ErrorCode, FetchResponse, ProduceRequest
 
 from krammar.broker.errors import ApiError
 from krammar.faults.shape import Schema
+from krammar.util.clock import perf_counter
 from krammar.util.prometheus import Read, Registry, Values
 from krammar.util.turns import Steps
 from krammar.wire.batches.header import header_at
@@ -183,7 +184,7 @@ class Metrics:
         """Return a handler that answers like another one, and counts its requests."""
 
         def observed(session: Session, request: Any, version: int) -> Any:
-            count = partial(self._count, request, version, time.perf_counter())
+            count = partial(self._count, request, version, perf_counter())
             with _failures(count):
                 response = handler(session, request, version)
             return _counted(response, count)
@@ -196,7 +197,7 @@ class Metrics:
         """Count a request. The response is None after a failure, and for Produce without acknowledgement."""
         api = self._schema.name(request.api_key)
         self._requests[api, str(version)] += 1
-        self._times.observe((time.perf_counter() - started) * 1000, api)
+        self._times.observe((perf_counter() - started) * 1000, api)
         if not ok:
             self._errors[api, ErrorCode.UNKNOWN_SERVER_ERROR.name] += 1
             return

@@ -68,7 +68,7 @@ class Cluster(Broker):
                 node.handlers.see(self.cluster)  # it may be cut off
             await node.server.close()
 
-        self._run(stop())
+        self._run(stop)
 
     def kill_node(self, node_id: int) -> None:
         """Kill a node: its connections are reset and its ports close, but nothing moves.
@@ -88,7 +88,7 @@ class Cluster(Broker):
             for connection in list(node.connections.open):
                 reset(connection.transport)
 
-        self._run(kill())
+        self._run(kill)
 
     def refuse_connections(self, *node_ids: int) -> None:
         """Let nodes refuse new connections, until ``heal``. Open connections continue.
@@ -114,7 +114,7 @@ class Cluster(Broker):
                 await self._listen(node)
                 self.elections.settle()
 
-        self._run(start())
+        self._run(start)
 
     # The network.
 
@@ -164,7 +164,7 @@ class Cluster(Broker):
                     await self._listen(node)
             self.elections.settle()
 
-        self._run(rejoin())
+        self._run(rejoin)
 
     # Partitions.
 
@@ -270,8 +270,9 @@ class Cluster(Broker):
         except ApiError as error:
             raise ValueError(str(error.message or error)) from None
 
-    def _run(self, change: Coroutine[Any, Any, None]) -> None:
+    def _run(self, change: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._process.check()
         try:
-            asyncio.run_coroutine_threadsafe(change, self.loop).result()
+            asyncio.run_coroutine_threadsafe(change(), self.loop).result()
         except ApiError as error:
             raise BrokerError(f"{error.code.name}: {error.message}") from None

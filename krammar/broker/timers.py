@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 from weakref import WeakSet
 
+from krammar.util.clock import time_ns
 from krammar.util.turns import Budget, Steps, one_by_one
 
 A = TypeVar("A")
@@ -16,7 +16,7 @@ A = TypeVar("A")
 
 def system_ms() -> int:
     """Return the milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+    return time_ns() // 1_000_000
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from copy import copy
@@ -24,6 +23,7 @@ from krammar.faults.shape import Schema, Shape
 from krammar.faults.steps import ResponseDelivery
 from krammar.faults.targets import Target, Targets
 from krammar.proxy.interface import Close, Connection, Exchange, Filter, Method, Named, Silence
+from krammar.util.clock import monotonic, time_seconds
 from krammar.util.remembered import Remembered
 from krammar.wire.kafka import FETCH, has_fetch_sessions
 from krammar.wire.package import package_of
@@ -99,7 +99,7 @@ class Faults(Filter):
         *,
         topic_names: TopicNames | None = None,
         sees: Collection[str] = (),
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
         advance: Callable[[int, bool, int | None], None] | None = None,
     ) -> None:
         self.history: deque[Event] = deque(maxlen=HISTORY)
@@ -182,7 +182,7 @@ class Faults(Filter):
                 client,
                 sees=self._sees,
                 changed=self._changed,
-                clock=lambda: (self._clock(), time.time()),
+                clock=lambda: (self._clock(), time_seconds()),
                 armed=self.refresh,
                 removed=self.remove,
             )
@@ -352,7 +352,7 @@ class Faults(Filter):
         """Let a rule fire, if its limits allow it; its actions on requests act now."""
         if not rule.draw():
             return
-        exchange, today = occasion.exchange, time.time()
+        exchange, today = occasion.exchange, time_seconds()
         actions = occasion.fired[rule] = [action.drawn() for action in rule.actions]
         for action in actions:
             what = action.describe(occasion)

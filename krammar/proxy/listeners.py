@@ -7,7 +7,6 @@ there, so a client that remembers the port reaches the same broker.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Protocol
@@ -16,6 +15,7 @@ from krammar.auth.tls_acceptor import TlsAcceptor
 from krammar.proxy.addresses import ANY, Address, describe, resolve
 from krammar.proxy.ports import FixedPorts, PortUses
 from krammar.proxy.rewriter import Views
+from krammar.util.clock import monotonic
 
 # Ports that the system offers for a broker, until one was not that of another broker.
 _OFFERS = 64
@@ -317,7 +317,7 @@ class Listeners:
     def _look_later(self) -> None:
         if self._timer is None and not self._closed:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._uses.period, self._look, time.monotonic())
+            self._timer = loop.call_later(self._uses.period, self._look, monotonic())
 
     def _look(self, last: float) -> None:
         """Close the ports that are not used any more, and let responses that repeat name their brokers again."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from importlib.resources import files
 from typing import Any
 
+from krammar.util.clock import perf_counter
 from krammar.util.http_server import HttpPage
 from krammar.util.prometheus import CONTENT_TYPE, Registry
 from krammar.util.turns import Slices
@@ -54,7 +55,7 @@ class ProxyMetrics:
         """Count a response, for a request that arrived at a time of ``time.perf_counter``."""
         name = self._name(api_key)
         self._sent[(name,)] += size
-        self._times.observe((time.perf_counter() - started) * 1000, name)
+        self._times.observe((perf_counter() - started) * 1000, name)
 
     def error(self, api_key: int, reason: str) -> None:
         """Count a request without a response."""

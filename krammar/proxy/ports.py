@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Generic, TypeVar
+
+from krammar.util.clock import monotonic
 
 # The most listening ports of a listener, so that a response with very many brokers cannot exhaust the machine's ports.
 MAX_PORTS = 1_024
@@ -164,7 +165,7 @@ class PortUses(Generic[Key]):
 
     most_retired = 4_096
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = monotonic) -> None:
         self.seconds = seconds
         self._clock = clock
         self._last: OrderedDict[Key, float] = OrderedDict()  # the oldest first

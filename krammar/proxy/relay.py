@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, cast
@@ -17,6 +16,8 @@ from krammar.proxy.errors import hook_error
 from krammar.proxy.heads import Data, Pieces
 from krammar.proxy.interface import Connection, Watch
 from krammar.proxy.partial_frames import LargeFrames
+from krammar.util.clock import monotonic
+from krammar.util.forks import close_sockets_in_children
 from krammar.util.turns import Budget, WorkerThread
 
 # Bytes that one read can return. All connections share the memory, because bytes are passed on before the next read.
@@ -174,6 +175,7 @@ class Side(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
+        close_sockets_in_children(self)
         if _WRITES_SOCKETS and transport.get_extra_info("ssl_object") is None:
             self._socket = transport.get_extra_info("socket").fileno()
         if self._holds and self._is_open:
@@ -196,7 +198,7 @@ class Side(asyncio.BufferedProtocol):
         if state.closed:
             return
         # The first condition, and to scan without a detour, take 0.3 of 19 µs less for each frame.
-        if time.monotonic() < self._budget.until or self._budget.has_time():
+        if monotonic() < self._budget.until or self._budget.has_time():
             if state.watches:
                 self._arrived(nbytes)
             else:

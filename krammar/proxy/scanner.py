@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -56,6 +55,7 @@ from krammar.proxy.passing import PassingResponse, check_tags, hide_endpoints
 from krammar.proxy.relay import LinkState, Resources, Side, copy_of
 from krammar.proxy.rewriter import Rewriter
 from krammar.proxy.route import Route
+from krammar.util.clock import monotonic, perf_counter
 from krammar.util.turns import in_thread
 from krammar.wire.errors import EncodeError, WireError
 from krammar.wire.framing import PREFIX
@@ -457,7 +457,7 @@ class RequestScanner(_Scanner):
             return 0.0
         assert self._metrics is not None
         self._metrics.request(route.api_key, size)
-        return time.perf_counter()
+        return perf_counter()
 
     def _fail(self, route: Route, error: Exception) -> None:
         """Close the connection because of a request."""
@@ -492,7 +492,7 @@ class RequestScanner(_Scanner):
     async def _request(self, route: Route, frame: bytes) -> None:
         """Run the chain over a request, and pass it on or answer it."""
         frames, worker = self._table.chain.frames, self._resources.worker
-        long, began = len(frame) > self._resources.loop_bytes, time.monotonic()
+        long, began = len(frame) > self._resources.loop_bytes, monotonic()
         try:
             if long:
                 # From now on: whoever watches sees the frame before the task begins.
@@ -510,7 +510,7 @@ class RequestScanner(_Scanner):
             except WireError as error:
                 self._pass_unread(route, frame, error)
                 return
-            if not long and time.monotonic() - began > self._resources.loop_seconds:
+            if not long and monotonic() - began > self._resources.loop_seconds:
                 long, self._undecided = True, correlation_id_of(frame)
                 await self._to_task()
             header = read.header
@@ -1035,7 +1035,7 @@ class ResponseScanner(_Scanner):
             self._client.write(frame)
             return
         frames, worker = self._table.chain.frames, self._resources.worker
-        long, began = len(frame) > self._resources.loop_bytes, time.monotonic()
+        long, began = len(frame) > self._resources.loop_bytes, monotonic()
         if long:
             await self._wait_for_filter()
         patched = self._patched(route, frame, 0, len(frame)) if route.patch_response else None
@@ -1053,7 +1053,7 @@ class ResponseScanner(_Scanner):
                 raise
             self._client.write(frame)
             return
-        if not long and time.monotonic() - began > self._resources.loop_seconds:
+        if not long and monotonic() - began > self._resources.loop_seconds:
             long = True
             await self._wait_for_filter()
         message = read.message

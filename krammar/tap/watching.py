@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from krammar.proxy.interface import Connection, Filter, Relay, Watch
 from krammar.proxy.partial_frames import SMALL_FRAME, LargeFrames
 from krammar.tap.frame import Frame, Observer
 from krammar.tap.inspector import Inspector
+from krammar.util.clock import monotonic_ns, time_ns
 from krammar.util.turns import Budget, in_thread
 from krammar.wire.framing import PREFIX
 from krammar.wire.package import Package
@@ -63,7 +63,7 @@ class Watcher(Filter):
         self._observers = observers
         self._fail = fail
         # Times never run backwards, even if the system's clock is changed.
-        self._epoch = time.time_ns() - time.monotonic_ns()
+        self._epoch = time_ns() - monotonic_ns()
         self._latest = 0
         self._queue: deque[tuple[Watched, Cut | str]] = deque()
         self._queued = 0  # bytes in it
@@ -80,7 +80,7 @@ class Watcher(Filter):
 
     def now(self) -> int:
         """Return the time in nanoseconds since 1970."""
-        return self._epoch + time.monotonic_ns()
+        return self._epoch + monotonic_ns()
 
     def in_order(self, time_ns: int) -> int:
         """Return a time for the next event, which is not before those of the events that were reported."""

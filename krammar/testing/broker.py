@@ -60,7 +60,11 @@ class KafkaBroker(Embedded[Broker]):
 
         Clients are disconnected. Topics, users, passwords and certificates of ``start`` are
         restored. It takes a few milliseconds.
+
+        Raises:
+            ForkedError: this process was forked from the broker's.
         """
+        self._process.check()
         port = self.port
         self.broker.close()
         self._broker = None

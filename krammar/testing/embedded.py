@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -22,8 +20,11 @@ from krammar.testing.clients import ClientSettings
 from krammar.testing.groups import Group, groups_of
 from krammar.testing.options import Options, plain_logins, read_options
 from krammar.testing.records import Batch, Record, batch_within, batches_of
+from krammar.util.clock import monotonic
 from krammar.util.closing import Closing
 from krammar.util.diagnostics import did_you_mean
+from krammar.util.forks import OwnProcess
+from krammar.util.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from krammar.broker.log.log import Appended, PartitionLog
@@ -66,7 +67,8 @@ class Embedded(Closing, ABC, Generic[B]):
     def __init__(self, options: Options) -> None:
         self._produced: list[_Produced] = []
         self._options = options
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._process = OwnProcess("the broker")
+        self._folder: TemporaryFolder | None = None
         self._settings = {**_login_settings(options), **options.settings}
         self.users = dict(options.users)
         self.tls: TlsFiles | None = None
@@ -80,8 +82,8 @@ class Embedded(Closing, ABC, Generic[B]):
         """Make the certificates, and start the nodes on free ports."""
         try:
             if self._options.tls:
-                self._folder = tempfile.TemporaryDirectory(prefix="krammar-tls-")
-                self.tls, settings = make_certificates(Path(self._folder.name))
+                self._folder = TemporaryFolder("krammar-tls-")
+                self.tls, settings = make_certificates(self._folder.path)
                 self._settings = {**settings, **self._settings}
             self._start(port=0)
         except BaseException:
@@ -107,12 +109,17 @@ class Embedded(Closing, ABC, Generic[B]):
             self.create_topic(topic, partitions)
 
     def close(self) -> None:
-        """Stop all nodes and delete their files. A second call does nothing."""
+        """Stop all nodes and delete their files. A second call does nothing.
+
+        Nor does a call in a process that was forked from the broker's.
+        """
+        if not self._process.is_this:
+            return
         if self._broker is not None:
             self._broker.close()
             self._broker = None
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder.remove()
             self._folder = None
 
     def __repr__(self) -> str:
@@ -303,13 +310,13 @@ class Embedded(Closing, ABC, Generic[B]):
         Raises:
             NotInTime: the condition is still false.
         """
-        deadline = time.monotonic() + timeout
+        deadline = monotonic() + timeout
         while True:
-            begin = time.monotonic()
+            begin = monotonic()
             found = condition()
             if found:
                 return found
-            now = time.monotonic()
+            now = monotonic()
             if now > deadline:
                 raise NotInTime(
                     f"the condition is still false after {timeout:g} s; it returned {found!r}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
+from krammar.util.clock import time_seconds
 from krammar.util.extras import require
 
 try:
@@ -94,7 +94,7 @@ class TokenIssuer:
             lifetime: seconds until the token expires; negative for an expired one
             claims: more claims, or other values; None leaves a claim out
         """
-        now = time.time()
+        now = time_seconds()
         body = {
             "iss": self.issuer,
             "aud": self.audience,

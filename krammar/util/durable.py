@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+from krammar.util.clock import perf_counter
 from krammar.util.regular_files import NO_WAIT, StrPath, open_regular
 
 # Some network file systems cannot force a folder to the disk.
@@ -43,11 +43,11 @@ def sync_all(paths: Iterable[StrPath]) -> float:
 
     Files that do not exist are ignored: they are optional, or were deleted in the meantime.
     """
-    begin = time.perf_counter()
+    begin = perf_counter()
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
             sync(path)
-    return time.perf_counter() - begin
+    return perf_counter() - begin
 
 
 def sync_together(paths: Iterable[StrPath]) -> dict[StrPath, float | OSError]:

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+
+from krammar.util.clock import monotonic
+from krammar.util.forks import OwnProcess
+
+if sys.platform == "win32":
+    _Loop = asyncio.ProactorEventLoop
+else:
+    _Loop = asyncio.SelectorEventLoop
+
+
+class _RealTimeLoop(_Loop):
+    """asyncio's event loop with real time, as uvloop's: the timers of ``time.monotonic`` stop under freezegun."""
+
+    def time(self) -> float:
+        return monotonic()
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -13,7 +29,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
     except ImportError:
-        return asyncio.new_event_loop()
+        return _RealTimeLoop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
 
@@ -34,6 +50,7 @@ class ServerThread:
         self._drain = drain
         self._started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._process = OwnProcess(f"the server of the thread {name}")
 
     def start(self) -> None:
         """Start the server, and wait until it serves."""
@@ -41,7 +58,12 @@ class ServerThread:
         self._started.result()
 
     def call(self, function: Callable[[], None]) -> None:
-        """Call a function in the event loop, and wait for its end. Its error is raised here."""
+        """Call a function in the event loop, and wait for its end. Its error is raised here.
+
+        Raises:
+            ForkedError: this process was forked from the server's.
+        """
+        self._process.check()
         loop, _ = self._started.result()
         done: Future[None] = Future()
 
@@ -57,7 +79,9 @@ class ServerThread:
         done.result()
 
     def close(self) -> None:
-        """End the server, and wait for the thread."""
+        """End the server, and wait for the thread. Does nothing in a process that was forked from the server's."""
+        if not self._process.is_this:
+            return
         loop, stop = self._started.result()
         if self._thread.is_alive():
             loop.call_soon_threadsafe(stop.set)

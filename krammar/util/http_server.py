@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
+from krammar.util.forks import close_sockets_in_children
 from krammar.util.turns import in_thread
 
 # After a refusal, so many seconds of the request's body are ignored: a reset would overtake the refusal.
@@ -97,6 +98,7 @@ class HttpServer:
     async def listen(self, host: str, port: int) -> tuple[str, int]:
         """Listen on an address; port 0 selects a free one. Returns host and port. Raises OSError."""
         self._server = await asyncio.start_server(self._accept, host, port, limit=MAX_HEAD)
+        close_sockets_in_children(self._server)
         bound: tuple[str, int] = self._server.sockets[0].getsockname()[:2]
         self._local = is_loopback(bound[0])
         return bound
@@ -115,6 +117,7 @@ class HttpServer:
             oldest = next(iter(self._counted))
             oldest.cancel()
             del self._counted[oldest]
+        close_sockets_in_children(writer)
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._open.add(task)
         self._counted[task] = None

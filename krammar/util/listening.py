@@ -6,6 +6,8 @@ import asyncio
 import socket
 from collections.abc import Callable
 
+from krammar.util.forks import close_sockets_in_children
+
 # Connections that wait to be accepted.
 _BACKLOG = 1024
 # Connections that are accepted in one turn of the event loop, and TLS handshakes that begin in one (1 ms each). The
@@ -28,6 +30,7 @@ async def start_listening(
     server = await asyncio.get_running_loop().create_server(
         protocol, host, port, backlog=AT_ONCE, reuse_port=reuse_port or None
     )
+    close_sockets_in_children(server)
     for each in server.sockets:
         # asyncio uses the number for both, and a client that does not fit into the queue tries again after a second.
         with each.dup() as listening:
@@ -50,6 +53,7 @@ async def listening_sockets(
         for family, kind, number, _, address in dict.fromkeys(found):
             each = socket.socket(family, kind, number)
             sockets.append(each)
+            close_sockets_in_children(each)
             each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if reuse_port:
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from krammar.util.clock import monotonic
 from krammar.util.printable import escape, printable_json
 
 
@@ -46,7 +47,7 @@ class Seldom:
         self,
         log: Callable[[str], object],
         seconds: float = 10.0,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._log = log
         self._seconds = seconds

@@ -9,6 +9,8 @@ import gc
 import os
 import time
 
+from krammar.util.clock import monotonic
+
 # Garbage collection.
 
 # Collections of younger objects, of 7,000 new objects each, before a full one: it looks at 105,000 new objects, in 20
@@ -31,7 +33,7 @@ def exempt_all() -> None:
     object that the server stores. So objects that survive one are exempt from the next ones, for ten minutes.
     """
     global _last
-    _last = time.monotonic()
+    _last = monotonic()
     gc.set_threshold(*gc.get_threshold()[:2], _YOUNG_COLLECTIONS)
     # Collecting garbage of the start takes as long as the first full collection would.
     gc.freeze()
@@ -46,8 +48,8 @@ def _around(phase: str, info: dict[str, int]) -> None:
         return
     if phase == "stop":
         gc.freeze()
-    elif time.monotonic() - _last > _PERIOD:
-        _last = time.monotonic()
+    elif monotonic() - _last > _PERIOD:
+        _last = monotonic()
         gc.unfreeze()
 
 

@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
+
+from krammar.util.clock import monotonic
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -88,7 +89,7 @@ class Budget:
 
     def has_time(self) -> bool:
         """Return whether this turn has time for another piece of work."""
-        now = time.monotonic()
+        now = monotonic()
         return now < self.until or self.grant(0, now)
 
     def grant(self, served: int, now: float) -> bool:
@@ -109,7 +110,7 @@ class Budget:
         self.postponed += 1
         self.until = 0.0
         if self._next is None:
-            self._open(time.monotonic())
+            self._open(monotonic())
 
     def forget(self, waiting: Waiting) -> None:
         """Do not call ``go_on``, if that is still to come."""
@@ -134,7 +135,7 @@ class Budget:
             resume: passes the result of a job to the steps.
             now: ``time.monotonic()``, if the caller knows it.
         """
-        until = (time.monotonic() if now is None else now) + self.seconds
+        until = (monotonic() if now is None else now) + self.seconds
         try:
             step = next(steps) if resume is None else resume()
             # An error that it passed refers to this frame through the frames of its traceback, and
@@ -144,7 +145,7 @@ class Budget:
             while True:
                 if step:
                     return Progress(False, job=step if isinstance(step, InThread) else None)
-                if time.monotonic() >= until:
+                if monotonic() >= until:
                     return Progress(False)
                 step = next(steps)
         except StopIteration as end:
@@ -159,10 +160,10 @@ class Budget:
         self._next = None
         if not (self._known or self._strangers):
             return
-        self._open(time.monotonic())
+        self._open(monotonic())
         # At least one per turn, and a stranger if there are any, however many others wait.
         self._call_first(self._strangers or self._known)
-        while time.monotonic() < self._until:
+        while monotonic() < self._until:
             queue = self._known or self._strangers
             if not queue:
                 return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 from krammar.broker.log.environment import Environment
 from krammar.broker.log.files import no_descriptors
@@ -11,6 +10,7 @@ from krammar.broker.log.log_config import INT64_MAX
 from krammar.broker.log.segment import LogSegment, segment_of
 from krammar.broker.log.state import LogState
 from krammar.logfiles.names import LEADER_EPOCHS, PARTITION_METADATA
+from krammar.util.clock import perf_counter
 from krammar.util.durable import sync, sync_all
 
 
@@ -69,7 +69,7 @@ class Durability:
 
     def force(self, segment: LogSegment, size: int, end_offset: int) -> None:
         """Force all batches to the disk, the last one of ``size`` bytes included. Raises ApiError."""
-        begin = time.perf_counter()
+        begin = perf_counter()
         state = self._state
         first = segment_of(state.segments, self.forced_to)
         try:
@@ -89,7 +89,7 @@ class Durability:
             raise state.failure(state.offline) from None
         self.forced_to = end_offset
         self._flushed_ms = self._environment.now_ms()
-        self._environment.flushed(time.perf_counter() - begin)
+        self._environment.flushed(perf_counter() - begin)
 
     def _new_names(self) -> list[str]:
         """Return what to force to the disk after files were created: a new log is lost with its folder's name."""

@@ -25,6 +25,7 @@ from krammar.logfiles.names import (
 )
 from krammar.util.boot import UNKNOWN_BOOT, current_boot
 from krammar.util.durable import make_folders, unlink, write_atomically
+from krammar.util.forks import close_in_children
 from krammar.util.regular_files import read_small
 
 _CHECKPOINTS = RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS  # written after flushes
@@ -54,6 +55,7 @@ class LogFolder:
         try:
             make_folders(path, durable=self._durable)
             self._lock = lock(path)
+            close_in_children(self, lambda folder: [folder._lock])
         except BlockingIOError:
             raise StorageError(f"log folder {path} is in use by another broker") from None
         except OSError as error:

@@ -10,12 +10,12 @@ import asyncio
 import base64
 import binascii
 import os
-import time
 from collections import OrderedDict
 from pathlib import Path
 from typing import Protocol
 
 from krammar.proxy.filters.envelope import WrappedKey, pack_wrapped, unpack_wrapped
+from krammar.util.clock import monotonic
 from krammar.util.extras import require
 
 try:
@@ -146,7 +146,7 @@ class DataKeys:
 
     def now(self) -> float:
         """Return a time in seconds. Tests replace it."""
-        return time.monotonic()
+        return monotonic()
 
     async def for_writing(self, topic: str, records: int) -> DataKey:
         """Return the data key for so many records of a topic. Errors are those of the KMS."""

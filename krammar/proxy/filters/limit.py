@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -29,6 +28,7 @@ from kafka_wire import (
 
 from krammar.proxy.filters.logins import SeesLogins
 from krammar.proxy.interface import Exchange, on
+from krammar.util.clock import monotonic
 
 # Clients that are remembered. One that is forgotten starts again without debt.
 _MOST = 100_000
@@ -73,7 +73,7 @@ class Limit(SeesLogins):
 
     def now(self) -> float:
         """Return a time in seconds. Tests replace it."""
-        return time.monotonic()
+        return monotonic()
 
     async def wait(self, seconds: float) -> None:
         """Wait. Tests replace it."""
