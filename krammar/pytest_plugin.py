@@ -170,6 +170,7 @@ def _started(
     from krammar.util.extras import MissingExtra
 
     given, keywords, where = _keywords(request, mark, settings)
+    keywords.setdefault("process", request.config.getini("kafka_broker_process"))
     try:
         return start(given, **keywords)
     except (ConfigError, MissingExtra) as error:
@@ -215,11 +216,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini(
+        "kafka_broker_process",
+        "whether the brokers of fixtures run in processes of their own",
+        type="bool",
+        default=False,
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     for name, keywords in (("broker", ""), ("cluster", "nodes, ")):
         config.addinivalue_line(
             "markers",
-            f"kafka_{name}(settings, *, {keywords}topics, sasl, users, tls, filters, **more): keywords of "
+            f"kafka_{name}(settings, *, {keywords}topics, sasl, users, tls, filters, process, **more): keywords of "
             f"Kafka{name.title()}.start for the fixtures kafka_{name} and module_kafka_{name}; settings have "
             "their names in Kafka (num_partitions=3 is num.partitions)",
         )

@@ -23,7 +23,7 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 from uuid import UUID
 
 import kafka_wire
@@ -38,11 +38,13 @@ from krammar.broker.upkeep import Upkeep
 from krammar.util.closing import Closing
 from krammar.util.event_loop import new_event_loop
 from krammar.util.forks import OwnProcess
+from krammar.util.replaced import replaced_by
 from krammar.util.sockets import address_text, why
 from krammar.util.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     from krammar.broker.metrics import Metrics
+    from krammar.broker.process import BrokerProcess
     from krammar.faults import Faults
     from krammar.proxy.interface import Filter
 
@@ -103,6 +105,7 @@ class Broker(Closing):
     # Starting and stopping.
 
     @classmethod
+    @overload
     def start(
         cls,
         config: BrokerConfig | None = None,
@@ -113,7 +116,35 @@ class Broker(Closing):
         properties: Mapping[str, str] | None = None,
         clock: Callable[[], int] | None = None,
         filters: Iterable[Filter] = (),
-    ) -> Self:
+        process: Literal[False] = False,
+    ) -> Self: ...
+
+    @classmethod
+    @overload
+    def start(
+        cls,
+        config: BrokerConfig | None = None,
+        *,
+        nodes: int | None = None,
+        port: int = 0,
+        data_dir: str | Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        process: Literal[True],
+    ) -> BrokerProcess: ...
+
+    @classmethod
+    def start(
+        cls,
+        config: BrokerConfig | None = None,
+        *,
+        nodes: int | None = None,
+        port: int = 0,
+        data_dir: str | Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        clock: Callable[[], int] | None = None,
+        filters: Iterable[Filter] = (),
+        process: bool = False,
+    ) -> Self | BrokerProcess:
         """Start a broker in a thread of its own; ``close`` or the end of ``with`` stops it.
 
         To keep tests fast, unlike Kafka's defaults, rebalances are not delayed, members of consumer
@@ -127,15 +158,25 @@ class Broker(Closing):
             properties: settings by Kafka's names, such as ``{"num.partitions": "3"}``
             clock: returns the time in milliseconds since 1970
             filters: filters of ``krammar.proxy``, from the client to the broker
+            process: run the broker in a process of its own, without ``clock`` and ``filters``
 
         Returns:
-            The broker, ready for connections.
+            The broker, ready for connections; with ``process``, a ``BrokerProcess``, which has the
+            methods that tests use.
 
         Raises:
             BrokerError, ConfigError: the broker cannot start.
             TypeError: an element of ``filters`` is not a filter for Kafka's protocol.
             ValueError: ``nodes`` is less than 1.
         """
+        if process:
+            return cls._start_process(
+                {"nodes": nodes, "port": port, "data_dir": data_dir, "properties": properties},
+                config,
+                clock is not None or bool(tuple(filters)),
+            )
+        if tool := replaced_by():
+            raise BrokerError(f"{tool}: start the broker with process=True")
         nodes = cls._usual_nodes if nodes is None else nodes
         if nodes < 1:
             raise ValueError(f"a cluster needs at least one node, not {nodes}")
@@ -179,6 +220,24 @@ class Broker(Closing):
             broker._remove_temporary()
             raise
         return broker
+
+    @classmethod
+    def _process_class(cls) -> type[BrokerProcess]:
+        """Return the class of such a broker in another process."""
+        from krammar.broker.process import BrokerProcess
+
+        return BrokerProcess
+
+    @classmethod
+    def _start_process(
+        cls, options: dict[str, Any], config: BrokerConfig | None, has_functions: bool
+    ) -> BrokerProcess:
+        """Start the broker in another process. Raises as ``start``."""
+        if has_functions:
+            raise ValueError("clock and filters run in this process: leave out process=True")
+        if config is not None:
+            options["config"] = config.static
+        return cls._process_class()(options)
 
     def _serve_in_thread(self, started: Future[None]) -> None:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -302,9 +361,12 @@ class Broker(Closing):
         Tests use it to inspect a broker that was started with ``start``.
 
         Raises:
+            BrokerError: pyfakefs has replaced the files of this process.
             ForkedError: this process was forked from the broker's.
         """
         self._process.check()
+        if tool := replaced_by():
+            raise BrokerError(f"{tool}: start the broker with process=True")
         if threading.get_ident() == self._loop_thread:
             return function(*args)
 

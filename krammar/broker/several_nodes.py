@@ -23,6 +23,7 @@ from krammar.broker.node import Node
 from krammar.proxy.delivery import reset
 
 if TYPE_CHECKING:
+    from krammar.broker.process import BrokerProcess
     from krammar.faults.rules import Rule
 
 T = TypeVar("T")
@@ -45,6 +46,12 @@ class Cluster(Broker):
         super().__init__(*args, **options)
         self._black_holes: list[tuple[Sequence[int], Rule]] = []
         self._refusing: set[int] = set()
+
+    @classmethod
+    def _process_class(cls) -> type[BrokerProcess]:
+        from krammar.broker.process import ClusterProcess
+
+        return ClusterProcess
 
     # Nodes.
 

@@ -225,11 +225,15 @@ class Rule:
             )
         with self._changed:
             if not self._changed.wait_for(lambda: self.fired >= times, timeout):
-                raise FaultNotFired(
-                    f'the fault "{self.name}" did not fire {times} times in {timeout:g} s: it matched '
-                    f"{self.matched} times and fired {self.fired} times"
-                )
+                raise FaultNotFired(self.missed(times, timeout))
         return self
+
+    def missed(self, times: int, timeout: float) -> str:
+        """Describe that the rule has not fired ``times`` times in so many seconds."""
+        return (
+            f'the fault "{self.name}" did not fire {times} times in {timeout:g} s: it matched '
+            f"{self.matched} times and fired {self.fired} times"
+        )
 
     # What the engine asks.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from krammar.broker import Broker, ConfigError
+from krammar.broker.process import BrokerProcess
 from krammar.proxy.interface import Filter
 from krammar.testing.embedded import Embedded
 from krammar.testing.options import read_options
@@ -13,6 +14,8 @@ from krammar.testing.options import read_options
 
 class KafkaBroker(Embedded[Broker]):
     """A running broker on loopback, with what tests need. Use ``start``."""
+
+    _kind, _process_kind = Broker, BrokerProcess
 
     @classmethod
     def start(
@@ -25,6 +28,7 @@ class KafkaBroker(Embedded[Broker]):
         users: Any = None,
         tls: bool = False,
         filters: Iterable[Filter] = (),
+        process: bool = False,
         **more: Any,
     ) -> Self:
         """Start a broker on a free port; ``close`` or the end of ``with`` stops it.
@@ -37,6 +41,7 @@ class KafkaBroker(Embedded[Broker]):
             users: passwords by name, or names, which get random passwords; by default ``alice``
             tls: whether the listener has TLS, with new certificates (needs ``krammar[testing]``)
             filters: filters of ``krammar.proxy``, from the client to the broker
+            process: whether the broker runs in a process of its own
             more: Kafka's settings with underscores for dots, such as ``num_partitions=3``
 
         Raises:
@@ -48,12 +53,16 @@ class KafkaBroker(Embedded[Broker]):
             raise ConfigError("nodes", None, "a broker has one; use KafkaCluster (kafka_cluster)")
         return cls(
             read_options(
-                settings, topics=topics, sasl=sasl, users=users, tls=tls, filters=filters, **more
+                settings,
+                topics=topics,
+                sasl=sasl,
+                users=users,
+                tls=tls,
+                filters=filters,
+                process=process,
+                **more,
             )
         )._begin()
-
-    def _launch(self, properties: dict[str, Any]) -> Broker:
-        return Broker.start(properties=properties, filters=self._options.filters)
 
     def reset(self) -> None:
         """Restart the broker at the same address without records, groups, transactions and rules of faults.
@@ -65,11 +74,7 @@ class KafkaBroker(Embedded[Broker]):
             ForkedError: this process was forked from the broker's.
         """
         self._process.check()
-        port = self.port
-        self.broker.close()
-        self._broker = None
-        self._produced.clear()
-        self._start(port)
+        self._start(self.port)
 
     @property
     def host(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from krammar.broker import Cluster, ConfigError
+from krammar.broker.process import ClusterProcess
 from krammar.testing.embedded import Embedded
 from krammar.testing.options import Options, read_options
 
@@ -20,6 +21,8 @@ class KafkaCluster(Embedded[Cluster]):
     The nodes share one storage; nothing is replicated. Clients see leaders, replicas and errors of
     a cluster.
     """
+
+    _kind, _process_kind = Cluster, ClusterProcess
 
     def __init__(self, options: Options, nodes: int) -> None:
         super().__init__(options)
@@ -37,6 +40,7 @@ class KafkaCluster(Embedded[Cluster]):
         users: Any = None,
         tls: bool = False,
         filters: Iterable[Filter] = (),
+        process: bool = False,
         **more: Any,
     ) -> Self:
         """Start nodes on free ports; ``close`` or the end of ``with`` stops them.
@@ -53,14 +57,19 @@ class KafkaCluster(Embedded[Cluster]):
         if type(nodes) is not int or nodes < 1:
             raise ConfigError("nodes", str(nodes), "is not a number of nodes from 1 on")
         options = read_options(
-            settings, topics=topics, sasl=sasl, users=users, tls=tls, filters=filters, **more
+            settings,
+            topics=topics,
+            sasl=sasl,
+            users=users,
+            tls=tls,
+            filters=filters,
+            process=process,
+            **more,
         )
         return cls(options, nodes)._begin()
 
-    def _launch(self, properties: dict[str, Any]) -> Cluster:
-        return Cluster.start(
-            nodes=self._nodes, properties=properties, filters=self._options.filters
-        )
+    def _options_of_start(self) -> dict[str, Any]:
+        return {"nodes": self._nodes}
 
     # The methods of the cluster that tests need most. ``broker`` has all of them.
 

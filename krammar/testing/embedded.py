@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
-from weakref import WeakKeyDictionary
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from krammar.auth.scram import BY_NAME
-from krammar.auth.scram_server import new_credential
-from krammar.broker import Broker, ConfigError
+from krammar.broker import Broker
 from krammar.broker.config import BrokerConfig
-from krammar.broker.security.users import record_of
+from krammar.broker.process import BrokerProcess
 from krammar.testing.certificates import TlsFiles, make_certificates
 from krammar.testing.clients import ClientSettings
-from krammar.testing.groups import Group, groups_of
+from krammar.testing.groups import Group
+from krammar.testing.observer import Observer, Observing, remote_observer
 from krammar.testing.options import Options, plain_logins, read_options
-from krammar.testing.records import Batch, Record, batch_within, batches_of
+from krammar.testing.records import Record
 from krammar.util.clock import monotonic
 from krammar.util.closing import Closing
 from krammar.util.diagnostics import did_you_mean
@@ -27,7 +25,6 @@ from krammar.util.forks import OwnProcess
 from krammar.util.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
-    from krammar.broker.log.log import Appended, PartitionLog
     from krammar.faults import Faults
 
 B = TypeVar("B", bound=Broker)
@@ -35,6 +32,8 @@ T = TypeVar("T")
 
 # The shortest pause between two looks at a condition, in seconds.
 PAUSE = 0.002
+# What the subprocess of a broker runs.
+_MAIN = "krammar.testing.process_main"
 # How many topics an error message names.
 _NAMED = 20
 
@@ -43,18 +42,8 @@ class NotInTime(AssertionError):
     """A condition did not become true in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Produced:
-    """A batch that a client has produced."""
-
-    client_id: str | None
-    log: PartitionLog
-    first: int
-    last: int
-
-
-class Embedded(Closing, ABC, Generic[B]):
-    """One or several nodes in this process. ``close`` or the end of ``with`` stops them.
+class Embedded(Closing, Generic[B]):
+    """One or several nodes, in this process or in one of their own. ``close`` or the end of ``with`` stops them.
 
     The answers to questions come from the state of the broker: no client is involved, so rules of
     faults do not apply to them.
@@ -64,8 +53,11 @@ class Embedded(Closing, ABC, Generic[B]):
         tls: the certificates for clients; None without ``tls=True``
     """
 
+    # The class of nodes in this process, and that of nodes in another one.
+    _kind: ClassVar[type[Broker]]
+    _process_kind: ClassVar[type[BrokerProcess]]
+
     def __init__(self, options: Options) -> None:
-        self._produced: list[_Produced] = []
         self._options = options
         self._process = OwnProcess("the broker")
         self._folder: TemporaryFolder | None = None
@@ -73,10 +65,11 @@ class Embedded(Closing, ABC, Generic[B]):
         self.users = dict(options.users)
         self.tls: TlsFiles | None = None
         self._broker: B | None = None
+        self._observer: Observing | None = None
 
-    @abstractmethod
-    def _launch(self, properties: dict[str, Any]) -> B:
-        """Start the nodes with Kafka's settings."""
+    def _options_of_start(self) -> dict[str, Any]:
+        """Return further arguments of ``Broker.start``."""
+        return {}
 
     def _begin(self) -> Self:
         """Make the certificates, and start the nodes on free ports."""
@@ -94,17 +87,22 @@ class Embedded(Closing, ABC, Generic[B]):
     def _start(self, port: int) -> None:
         options = self._options
         listener = {"listeners": f"{options.protocol}://127.0.0.1:{port}"}
-        self._broker = broker = self._launch({**listener, **self._settings})
-        self._observe(broker)
+        arguments = {"properties": {**listener, **self._settings}, **self._options_of_start()}
+        found: Any = self._broker
+        if options.process:
+            if found is None:
+                found = self._process_kind(arguments, main=_MAIN)
+            else:
+                found.restart(arguments)
+            self._observer = remote_observer(partial(found.call_target, "observer"))
+        else:
+            if found is not None:
+                found.close()
+            found = self._kind.start(filters=options.filters, **arguments)
+            self._observer = Observer(found)
+        self._broker = found
         if options.mechanism in BY_NAME:
-            mechanism = BY_NAME[options.mechanism]
-            broker.call(
-                broker.cluster.append,
-                [
-                    record_of(name, mechanism, new_credential(mechanism, password))
-                    for name, password in self.users.items()
-                ],
-            )
+            self._ask.add_users(options.mechanism, self.users)
         for topic, partitions in options.topics.items():
             self.create_topic(topic, partitions)
 
@@ -130,7 +128,10 @@ class Embedded(Closing, ABC, Generic[B]):
 
     @property
     def broker(self) -> B:
-        """The broker or cluster of ``krammar.broker``. Raises RuntimeError if it was stopped."""
+        """The broker or cluster of ``krammar.broker``; with ``process=True``, its ``BrokerProcess``.
+
+        Raises RuntimeError if it was stopped.
+        """
         if self._broker is None:
             raise RuntimeError(
                 "the broker was stopped; ask it before the end of the test or `with`"
@@ -195,38 +196,18 @@ class Embedded(Closing, ABC, Generic[B]):
             ConfigError: name or number are invalid, or the topic exists.
         """
         read_options(topics={name: partitions})
-        broker = self.broker
-
-        def create() -> None:
-            if name in broker.cluster.topics:
-                raise ConfigError("topics", name, "exists already")
-            broker.topics.create(name, partitions or broker.config.num_partitions)
-
-        broker.call(create)
+        self._ask.create_topic(name, partitions)
         return name
 
     # Questions of tests.
 
-    def _observe(self, broker: Broker) -> None:
-        """Note what clients produce from now on."""
-        from krammar.broker.handlers.produce import ProduceHandlers
-
-        ends: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
-
-        def note(client_id: str | None, log: PartitionLog, appended: Appended) -> None:
-            if not appended.duplicate:
-                last = appended.last_offset
-                if appended.base_offset < ends.get(log, 0):  # the log was truncated
-                    self._produced = [
-                        each
-                        for each in self._produced
-                        if each.log is not log or each.last < appended.base_offset
-                    ]
-                ends[log] = last + 1
-                self._produced.append(_Produced(client_id, log, appended.base_offset, last))
-
-        for node in broker.nodes.values():
-            node.handlers.of(ProduceHandlers).appended.append(note)
+    @property
+    def _ask(self) -> Observing:
+        if self._broker is None or self._observer is None:
+            raise RuntimeError(
+                "the broker was stopped; ask it before the end of the test or `with`"
+            )
+        return self._observer
 
     def records(
         self, topic: str, *, partition: int | None = None, isolation_level: str = "read_committed"
@@ -243,19 +224,7 @@ class Embedded(Closing, ABC, Generic[B]):
             raise ValueError(
                 f"isolation_level: {isolation_level!r} is neither 'read_committed' nor 'read_uncommitted'"
             )
-        broker = self.broker
-
-        def read() -> list[Batch]:
-            found = broker.cluster.topics.get(topic)
-            indexes = sorted(found.partitions) if found is not None else []
-            logs = (broker.logs.get(topic, at) for at in indexes if partition in (None, at))
-            committed = isolation_level == "read_committed"
-            return [
-                b for log in logs if log is not None for b in batches_of(log, committed=committed)
-            ]
-
-        # Records are decoded here, not in the broker's loop, so that clients need not wait.
-        return [record for batch in broker.call(read) for record in batch.records()]
+        return self._ask.records(topic, partition, isolation_level == "read_committed")
 
     def produced_by(self, client_id: str) -> list[Record]:
         """Return the records that a client has produced, in the order of arrival.
@@ -265,37 +234,17 @@ class Embedded(Closing, ABC, Generic[B]):
         Args:
             client_id: the client's ``client.id``
         """
-        broker = self.broker
-
-        def read() -> list[tuple[_Produced, Batch | None]]:
-            return [
-                (each, batch_within(each.log, each.first, each.last))
-                for each in self._produced
-                if each.client_id == client_id
-            ]
-
-        return [
-            record
-            for produced, batch in broker.call(read)
-            if batch is not None
-            for record in batch.records()
-            if produced.first <= record.offset <= produced.last
-        ]
+        return self._ask.produced_by(client_id)
 
     @property
     def groups(self) -> dict[str, Group]:
         """The groups, by id, with members and committed offsets."""
-        broker = self.broker
-        coordinators = [node.groups for node in broker.nodes.values()]
-        return broker.call(groups_of, coordinators, broker.cluster)
+        return self._ask.groups()
 
     @property
     def topics(self) -> dict[str, int]:
         """The number of partitions of each topic, by name, without internal topics."""
-        topics = self.broker.cluster.topics
-        return self.broker.call(
-            lambda: {t.name: len(t.partitions) for t in topics.values() if not t.internal}
-        )
+        return self._ask.topics()
 
     def wait_until(self, condition: Callable[[], T], *, timeout: float = 10.0) -> T:
         """Wait until a function returns something true, and return that.

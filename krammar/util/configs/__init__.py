@@ -17,7 +17,7 @@ Settings whose names begin with ``krammar.`` belong to krammar's broker alone. T
 from __future__ import annotations
 
 import csv
-from importlib.resources import files
+from pkgutil import get_data
 
 
 def config_rows(table: str) -> list[dict[str, str]]:
@@ -27,5 +27,8 @@ def config_rows(table: str) -> list[dict[str, str]]:
         table: ``broker``, ``topics`` or ``groups``.
     """
     # The package may be in an archive.
-    lines = files(__package__).joinpath(f"{table}.csv").read_text("utf-8").splitlines()
+    # The loader of the package reads the file, also from an archive, and where pyfakefs hides files.
+    data = get_data(__package__, f"{table}.csv")
+    assert data is not None
+    lines = data.decode().splitlines()
     return list(csv.DictReader(lines))

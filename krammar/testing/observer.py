@@ -1,0 +1,158 @@
+"""What tests ask about a broker, answered in its process from its own state: records, groups, topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
+from weakref import WeakKeyDictionary
+
+from krammar.auth.scram import BY_NAME
+from krammar.auth.scram_server import new_credential
+from krammar.broker import Broker, ConfigError
+from krammar.broker.security.users import record_of
+from krammar.testing.groups import Group, groups_of
+from krammar.testing.records import Batch, Record, batch_within, batches_of
+
+if TYPE_CHECKING:
+    from krammar.broker.log.log import Appended, PartitionLog
+
+
+class Observing(Protocol):
+    """The questions and changes of tests. ``Observer`` answers them in the broker's process."""
+
+    def add_users(self, mechanism: str, passwords: Mapping[str, str]) -> None:
+        """Add users of SCRAM, with their passwords by name."""
+
+    def create_topic(self, name: str, partitions: int | None) -> None:
+        """Create a topic. Raises ConfigError if it exists."""
+
+    def records(self, topic: str, partition: int | None, committed: bool) -> list[Record]:
+        """Return the records of a topic, by partition and offset."""
+
+    def produced_by(self, client_id: str) -> list[Record]:
+        """Return what a client has produced, in the order of arrival."""
+
+    def groups(self) -> dict[str, Group]:
+        """Return the groups, by id."""
+
+    def topics(self) -> dict[str, int]:
+        """Return the number of partitions of each topic, by name, without internal topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Produced:
+    """A batch that a client has produced."""
+
+    client_id: str | None
+    log: PartitionLog
+    first: int
+    last: int
+
+
+class Observer:
+    """Notes what clients produce, and answers questions. Its methods can be called from any thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        from krammar.broker.handlers.produce import ProduceHandlers
+
+        self._broker = broker
+        self._produced: list[_Produced] = []
+        self._ends: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
+        for node in broker.nodes.values():
+            node.handlers.of(ProduceHandlers).appended.append(self._note)
+
+    def _note(self, client_id: str | None, log: PartitionLog, appended: Appended) -> None:
+        if not appended.duplicate:
+            last = appended.last_offset
+            if appended.base_offset < self._ends.get(log, 0):  # the log was truncated
+                self._produced = [
+                    each
+                    for each in self._produced
+                    if each.log is not log or each.last < appended.base_offset
+                ]
+            self._ends[log] = last + 1
+            self._produced.append(_Produced(client_id, log, appended.base_offset, last))
+
+    def add_users(self, mechanism: str, passwords: Mapping[str, str]) -> None:
+        """Add users of SCRAM, with their passwords by name."""
+        kind = BY_NAME[mechanism]
+        records = [
+            record_of(name, kind, new_credential(kind, password))
+            for name, password in passwords.items()
+        ]
+        self._broker.call(self._broker.cluster.append, records)
+
+    def create_topic(self, name: str, partitions: int | None) -> None:
+        """Create a topic. Raises ConfigError if it exists."""
+        broker = self._broker
+
+        def create() -> None:
+            if name in broker.cluster.topics:
+                raise ConfigError("topics", name, "exists already")
+            broker.topics.create(name, partitions or broker.config.num_partitions)
+
+        broker.call(create)
+
+    def records(self, topic: str, partition: int | None, committed: bool) -> list[Record]:
+        """Return the records of a topic, by partition and offset; none if it does not exist.
+
+        Args:
+            committed: whether records of open and aborted transactions are left out
+        """
+        broker = self._broker
+
+        def read() -> list[Batch]:
+            found = broker.cluster.topics.get(topic)
+            indexes = sorted(found.partitions) if found is not None else []
+            logs = (broker.logs.get(topic, at) for at in indexes if partition in (None, at))
+            return [
+                b for log in logs if log is not None for b in batches_of(log, committed=committed)
+            ]
+
+        # Records are decoded here, not in the broker's loop, so that clients need not wait.
+        return [record for batch in broker.call(read) for record in batch.records()]
+
+    def produced_by(self, client_id: str) -> list[Record]:
+        """Return what a client has produced, in the order of arrival, without deleted records."""
+
+        def read() -> list[tuple[_Produced, Batch | None]]:
+            return [
+                (each, batch_within(each.log, each.first, each.last))
+                for each in self._produced
+                if each.client_id == client_id
+            ]
+
+        return [
+            record
+            for produced, batch in self._broker.call(read)
+            if batch is not None
+            for record in batch.records()
+            if produced.first <= record.offset <= produced.last
+        ]
+
+    def groups(self) -> dict[str, Group]:
+        """Return the groups, by id."""
+        coordinators = [node.groups for node in self._broker.nodes.values()]
+        return self._broker.call(groups_of, coordinators, self._broker.cluster)
+
+    def topics(self) -> dict[str, int]:
+        """Return the number of partitions of each topic, by name, without internal topics."""
+        topics = self._broker.cluster.topics
+        return self._broker.call(
+            lambda: {t.name: len(t.partitions) for t in topics.values() if not t.internal}
+        )
+
+
+def remote_observer(call: Callable[..., Any]) -> Observing:
+    """Return what asks the observer in the process of a broker. ``call`` calls its methods by name."""
+    return cast("Observing", _Remote(call))
+
+
+class _Remote:
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(self._call, name)
