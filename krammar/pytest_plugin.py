@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -206,6 +206,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.own_markers:
         if mark.name in ("kafka_broker", "kafka_cluster"):
             fixtures = getattr(item, "fixturenames", ())
+            other = "kafka_cluster" if mark.name == "kafka_broker" else "kafka_broker"
+            if _uses(other, fixtures) and not _uses(mark.name, fixtures):
+                pytest.fail(
+                    f"@pytest.mark.{mark.name} has no effect on the fixture {other}: use the mark {other}, or the "
+                    f"fixture {mark.name}",
+                    pytrace=False,
+                )
             shared = [f"{scope}_{mark.name}" for scope in ("module", "session")]
             if mark.name not in fixtures and any(name in fixtures for name in shared):
                 pytest.fail(
@@ -214,6 +221,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                     "override the fixture kafka_broker_settings",
                     pytrace=False,
                 )
+
+
+def _uses(name: str, fixtures: Collection[str]) -> bool:
+    """Whether a test uses a fixture, or one of another scope that its mark is for."""
+    return any(f"{scope}{name}" in fixtures for scope in ("", "module_", "session_"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -299,14 +299,18 @@ def test_wrong_too(kafka_broker): ...
 
 @pytest.mark.kafka_cluster(nodes=5)
 def test_without_effect(session_kafka_cluster): ...
+
+@pytest.mark.kafka_cluster(nodes=3)
+def test_the_mark_of_another_fixture(kafka_broker): ...
 """,
     )
-    result.assert_outcomes(passed=4, errors=3)
+    result.assert_outcomes(passed=4, errors=4)
     result.stdout.fnmatch_lines(
         [
             '@pytest.mark.kafka_cluster: node: unknown keyword; did you mean "nodes"[?]',
             "@pytest.mark.kafka_broker: nodes: a broker has one; use KafkaCluster (kafka_cluster)",
             "@pytest.mark.kafka_cluster of a test has no effect on module_kafka_cluster and *",
+            "@pytest.mark.kafka_cluster has no effect on the fixture kafka_broker: use the mark *",
         ]
     )
 

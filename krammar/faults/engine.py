@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from copy import copy
 from itertools import count
 from types import ModuleType
@@ -74,6 +74,16 @@ OF_THE_BROKER = ("principal", "clock")
 _SESSION_NOT_FOUND = 70  # FETCH_SESSION_ID_NOT_FOUND
 # Names of topics are learned from the responses of this API, even if no rule applies to it.
 _METADATA = "Metadata"
+
+
+def _about(
+    apis: Iterable[str], selected: Mapping[str, tuple[Any, ...]], conditions: Iterable[str]
+) -> str:
+    """Describe the selection of a rule, such as ``Produce topic='orders'``."""
+    words = [", ".join(apis) or "every API"]
+    for name, values in selected.items():
+        words.append(f"{name}={', '.join(map(repr, values))}")
+    return " ".join((*words, *(f"where {each}" for each in conditions)))
 
 
 class Faults(Filter):
@@ -180,6 +190,18 @@ class Faults(Filter):
                 name or f"fault {next(self._numbers)}",
                 targets,
                 client,
+                about=_about(
+                    (
+                        [
+                            self.schema.name(key)
+                            for key in sorted({key for key, _ in targets.places})
+                        ]
+                        if apis
+                        else ()
+                    ),
+                    {**client, **given},
+                    conditions,
+                ),
                 sees=self._sees,
                 changed=self._changed,
                 clock=lambda: (self._clock(), time_seconds()),
@@ -277,6 +299,7 @@ class Faults(Filter):
                     if request.session_id:
                         occasion.outcome = self._refused_session(exchange)
                         break
+                rule.note(target, occasion)
                 if rule.decides_on_request(target) and rule.matches(target, occasion):
                     self._fire(rule, target, occasion)
                 if occasion.outcome is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +22,9 @@ from krammar.proxy.interface import Exchange
 
 # Far longer than a fault takes to fire in a test that works.
 PATIENCE = 30.0
+
+# How many kinds of requests the message of FaultNotFired lists.
+_SHOWN = 10
 
 # Where an exchange has what rules select clients by.
 CLIENTS: Mapping[str, Callable[[Exchange], Any]] = {
@@ -67,6 +71,7 @@ class Rule:
         targets: Targets,
         client: Mapping[str, tuple[Any, ...]],
         *,
+        about: str,
         sees: Collection[str],
         changed: threading.Condition,
         clock: Callable[[], tuple[float, float]],
@@ -77,6 +82,8 @@ class Rule:
         self.actions: list[Action] = []
         self.matched = 0
         self.fired = 0
+        self._about = about
+        self._came: Counter[str] = Counter()  # requests by API and what they are about
         self._targets = targets
         self._client = client
         self._limits = Limits()
@@ -208,10 +215,7 @@ class Rule:
         """Check that the rule has fired: ``times`` times, or at least once. Raises FaultNotFired."""
         if self.fired != times if times is not None else not self.fired:
             wanted = "at all" if times is None else f"{times} times"
-            raise FaultNotFired(
-                f'the fault "{self.name}" did not fire {wanted}: it matched {self.matched} times and '
-                f"fired {self.fired} times"
-            )
+            raise FaultNotFired(self._not_fired(wanted))
         return self
 
     def wait(self, *number: float, times: int = 1, timeout: float = PATIENCE) -> Self:
@@ -230,9 +234,19 @@ class Rule:
 
     def missed(self, times: int, timeout: float) -> str:
         """Describe that the rule has not fired ``times`` times in so many seconds."""
+        return self._not_fired(f"{times} times in {timeout:g} s")
+
+    def _not_fired(self, wanted: str) -> str:
+        """Describe what the rule waited for, and which requests of its APIs came."""
+        actions = ", ".join(each.key or type(each).__name__.lower() for each in self.actions)
+        came = ", ".join(
+            f"{what} ({count} time{'s' * (count > 1)})" for what, count in self._came.items()
+        )
         return (
-            f'the fault "{self.name}" did not fire {times} times in {timeout:g} s: it matched '
-            f"{self.matched} times and fired {self.fired} times"
+            f'the fault "{self.name}" did not fire {wanted}: it matched {self.matched} times and '
+            f"fired {self.fired} times. It is about {self._about} and "
+            f"{f'does: {actions}' if actions else 'has no action, such as drop()'}; "
+            f"what came: {came or 'nothing'}"
         )
 
     # What the engine asks.
@@ -244,6 +258,20 @@ class Rule:
         if any(CLIENTS[name](exchange) not in wanted for name, wanted in self._client.items()):
             return None
         return self._targets.get(exchange.api_key, exchange.version)
+
+    def note(self, target: Target, occasion: Occasion) -> None:
+        """Count a request for the message of FaultNotFired, by what it is about."""
+        roles = target.selection.values
+        found = set()
+        for subject in subjects(occasion.received, target.request) if roles else ():
+            for role in roles:
+                value = subject.get(role)
+                if role == "topic" and not value and (topic_id := subject.get("topic_id")):
+                    value = occasion.names(topic_id)
+                if value is not None:
+                    found.add(f"{role}={value!r}")
+        what = " ".join((target.api, *sorted(found)[:_SHOWN]))
+        self._came[what if what in self._came or len(self._came) < _SHOWN else "others"] += 1
 
     def decides_on_request(self, target: Target) -> bool:
         return any(action.acts_on_request(target) for action in self.actions)

@@ -304,6 +304,68 @@ class Embedded(Closing, Generic[B]):
                 self._too_few(topic, count, partition, isolation_level, timeout) + _loop_hint()
             ) from None
 
+    def wait_for_consumer(self, group: str, *, timeout: float = 10.0) -> Group:
+        """Wait until the members of a group read: it is stable, and each partition was fetched since then.
+
+        A record that is produced afterwards reaches a consumer with ``auto.offset.reset=latest`` too.
+        About asyncio, see ``wait_until``.
+
+        Args:
+            group: the group's id
+            timeout: in seconds
+
+        Raises:
+            NotInTime: the group does not read all its partitions; the message says why.
+        """
+        problem = ""
+
+        def reads() -> bool:
+            nonlocal problem
+            problem = self._ask.unread(group)
+            return not problem
+
+        self._wait(reads, timeout, lambda: f"group {group!r} {problem} after {timeout:g} s")
+        return self.groups[group]
+
+    def wait_for_lag(self, group: str, most: int = 0, *, timeout: float = 10.0) -> Group:
+        """Wait until a group has committed offsets, and all records but ``most`` of these partitions.
+
+        Args:
+            group: the group's id
+            most: the largest lag, summed over all partitions
+            timeout: in seconds
+
+        Raises:
+            NotInTime: the lag is greater, or the group has committed nothing.
+        """
+        found: Group | None = None
+
+        def committed() -> bool:
+            nonlocal found
+            found = self.groups.get(group)
+            return found is not None and bool(found.lag) and sum(found.lag.values()) <= most
+
+        def problem() -> str:
+            if found is None:
+                return f"group {group!r} does not exist after {timeout:g} s"
+            if not found.lag:
+                return f"group {group!r} has committed no offset after {timeout:g} s"
+            lag = ", ".join(f"{topic}-{at}: {n}" for (topic, at), n in found.lag.items() if n)
+            return f"group {group!r} has a lag of {sum(found.lag.values())} after {timeout:g} s ({lag})"
+
+        self._wait(committed, timeout, problem)
+        assert found is not None
+        return found
+
+    def _wait(
+        self, condition: Callable[[], bool], timeout: float, problem: Callable[[], str]
+    ) -> None:
+        """Wait until a condition is true. Raises NotInTime with ``problem``."""
+        try:
+            self.wait_until(condition, timeout=timeout)
+        except NotInTime:
+            raise NotInTime(problem() + _loop_hint()) from None
+
     def _too_few(
         self, topic: str, count: int, partition: int | None, isolation_level: str, timeout: float
     ) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from krammar.broker.groups.classic_group import ClassicGroup
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from krammar.broker.groups.coordinator import GroupCoordinator
     from krammar.broker.groups.host import AnyGroup
     from krammar.broker.groups.member import Member as KafkaMember
+    from krammar.broker.log.manager import LogManager
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Group:
         protocol: the assignor that the members of a classic group agreed on, such as ``range``;
             None otherwise
         offsets: the committed offsets, by topic and partition
+        lag: the records after each committed offset, by topic and partition
     """
 
     group_id: str
@@ -50,26 +52,40 @@ class Group:
     protocol: str | None
     members: tuple[Member, ...]
     offsets: dict[tuple[str, int], int]
+    lag: dict[tuple[str, int], int] = field(default_factory=dict, compare=False)
 
 
 def groups_of(
-    coordinators: Iterable[GroupCoordinator], cluster: ClusterMetadata
+    coordinators: Iterable[GroupCoordinator], cluster: ClusterMetadata, logs: LogManager
 ) -> dict[str, Group]:
     """Read the groups of all nodes. Call it in the broker's loop."""
     return {
-        group.group_id: Group(
-            group.group_id,
-            group.state.value,
-            group.protocol if isinstance(group, ClassicGroup) else None,
-            tuple(_member(group, member, cluster) for member in group.members.values()),
-            {
-                where: committed.offset
-                for where, committed in sorted(coordinator.offsets.of_group(group.group_id).items())
-            },
-        )
+        group.group_id: _group(group, coordinator, cluster, logs)
         for coordinator in coordinators
         for group in coordinator.all_groups()
     }
+
+
+def _group(
+    group: AnyGroup, coordinator: GroupCoordinator, cluster: ClusterMetadata, logs: LogManager
+) -> Group:
+    members = tuple(_member(group, member, cluster) for member in group.members.values())
+    committed = sorted(coordinator.offsets.of_group(group.group_id).items())
+    offsets = {where: each.offset for where, each in committed}
+    ends = {where: logs.get(*where) for where in offsets}
+    lag = {
+        where: max(0, log.end_offset - offsets[where])
+        for where, log in ends.items()
+        if log is not None
+    }
+    protocol = group.protocol if isinstance(group, ClassicGroup) else None
+    return Group(group.group_id, group.state.value, protocol, members, offsets, lag)
+
+
+def settled_ms(group: AnyGroup) -> int:
+    """Return when the members got their partitions, in milliseconds of the coordinator's clock."""
+    since = group.state_since if isinstance(group, ClassicGroup) else group.assigned_at
+    return since or 0  # it is None for a group of another broker's folder
 
 
 def _member(group: AnyGroup, member: KafkaMember, cluster: ClusterMetadata) -> Member:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from krammar.auth.scram import BY_NAME
 from krammar.auth.scram_server import new_credential
 from krammar.broker import Broker, ConfigError
 from krammar.broker.security.users import record_of
-from krammar.testing.groups import Group, groups_of
+from krammar.testing.groups import Group, groups_of, settled_ms
 from krammar.testing.records import Batch, Record, batch_within, batches_of
+from krammar.util.clock import monotonic
 
 if TYPE_CHECKING:
+    from krammar.broker.fetch_sessions import Key
     from krammar.broker.log.log import Appended, PartitionLog
+
+
+# How many partitions an error message names.
+_NAMED = 20
 
 
 class Observing(Protocol):
@@ -40,6 +48,9 @@ class Observing(Protocol):
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of each topic, by name, without internal topics."""
 
+    def unread(self, group_id: str) -> str:
+        """Describe why the members of a group do not read all their partitions yet; empty if they do."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Produced:
@@ -55,13 +66,25 @@ class Observer:
     """Notes what clients produce, and answers questions. Its methods can be called from any thread."""
 
     def __init__(self, broker: Broker) -> None:
+        from krammar.broker.handlers.fetch import FetchHandlers
         from krammar.broker.handlers.produce import ProduceHandlers
 
         self._broker = broker
         self._produced: list[_Produced] = []
         self._ends: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
+        # When clients have fetched partitions last, by ``monotonic``.
+        self._fetched: dict[tuple[str | None, str, int], float] = {}
         for node in broker.nodes.values():
             node.handlers.of(ProduceHandlers).appended.append(self._note)
+            node.handlers.of(FetchHandlers).fetched.append(self._note_fetch)
+
+    def _note_fetch(self, client_id: str | None, partitions: Iterable[Key]) -> None:
+        now, by_id = monotonic(), self._broker.cluster.topics_by_id
+        for topic, partition in partitions:
+            if isinstance(topic, UUID):
+                found = by_id.get(topic)
+                topic = "" if found is None else found.name
+            self._fetched[client_id, topic, partition] = now
 
     def _note(self, client_id: str | None, log: PartitionLog, appended: Appended) -> None:
         if not appended.duplicate:
@@ -135,7 +158,7 @@ class Observer:
     def groups(self) -> dict[str, Group]:
         """Return the groups, by id."""
         coordinators = [node.groups for node in self._broker.nodes.values()]
-        return self._broker.call(groups_of, coordinators, self._broker.cluster)
+        return self._broker.call(groups_of, coordinators, self._broker.cluster, self._broker.logs)
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of each topic, by name, without internal topics."""
@@ -143,6 +166,36 @@ class Observer:
         return self._broker.call(
             lambda: {t.name: len(t.partitions) for t in topics.values() if not t.internal}
         )
+
+    def unread(self, group_id: str) -> str:
+        """Describe why the members of a group do not read all their partitions yet; empty if they do."""
+        return self._broker.call(self._unread, group_id)
+
+    def _unread(self, group_id: str) -> str:
+        group = self.groups().get(group_id)
+        if group is None:
+            return "does not exist"
+        if group.state != "Stable":
+            return f"is in the state {group.state}"
+        if not any(member.partitions for member in group.members):
+            return "has no partitions"
+        # A fetch from before the last rebalance can be another member's.
+        coordinated = (
+            (node.timers, each)
+            for node in self._broker.nodes.values()
+            for each in node.groups.all_groups()
+        )
+        timers, kafka_group = next(
+            (timers, each) for timers, each in coordinated if each.group_id == group_id
+        )
+        since = monotonic() - (timers.now_ms() - settled_ms(kafka_group)) / 1000
+        unread = [
+            f"{topic}-{partition}"
+            for member in group.members
+            for topic, partition in member.partitions
+            if self._fetched.get((member.client_id, topic, partition), -math.inf) < since
+        ]
+        return f"does not fetch {', '.join(unread[:_NAMED])} yet" if unread else ""
 
 
 def remote_observer(call: Callable[..., Any]) -> Observing:

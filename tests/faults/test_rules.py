@@ -492,6 +492,27 @@ def test_history_and_expectations() -> None:
         rule.wait(times=2, timeout=0)
 
 
+def test_a_fault_that_did_not_fire_says_what_came_instead() -> None:
+    faults, talk = engine()
+    faults.on("Heartbeat", group="other", client_id=["test", "x"]).delay(1).drop("after")
+    beats(talk, 2)
+    with pytest.raises(FaultNotFired) as raised:
+        faults.expect()
+    assert str(raised.value) == (
+        'the fault "fault 1" did not fire at all: it matched 0 times and fired 0 times. It is about '
+        "Heartbeat client_id='test', 'x' group='other' and does: delay_ms, drop; what came: Heartbeat "
+        "group='' (2 times)"
+    )
+    faults.clear()
+    faults.on(where="throttle_time_ms == 1")
+    with pytest.raises(FaultNotFired) as raised:
+        faults.expect()
+    assert str(raised.value).endswith(
+        "It is about every API where throttle_time_ms == 1 and has no action, such as drop(); what "
+        "came: nothing"
+    )
+
+
 def test_another_thread_waits_for_a_rule() -> None:
     faults, talk = engine()
     rule = faults.on("Heartbeat").drop()

@@ -17,9 +17,9 @@ Fetch, v4 to v18:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -56,12 +56,22 @@ LARGE_READ = 2 << 20
 
 @dataclass(eq=False)
 class FetchHandlers:
+    """Answers Fetch.
+
+    Attributes:
+        fetched: functions that are called with the client id and the partitions of each request,
+            those of its session included
+    """
+
     config: BrokerConfig
     timers: Timers
     nodes: Nodes
     cluster: ClusterMetadata
     logs: Logs
     connections: Connections
+    fetched: list[Callable[[str | None, Iterable[Key]], None]] = field(
+        init=False, default_factory=list
+    )
 
     def __post_init__(self) -> None:
         self._sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
@@ -74,6 +84,8 @@ class FetchHandlers:
             asked = self._sessions.begin(request, by_id=version >= _TOPIC_IDS)
         except ApiError as error:
             return FetchResponse(error_code=error.code)
+        for notify in self.fetched:
+            notify(session.client_id, asked.partitions)
         answers, size, waiting = yield from self._read(session, request, asked, version)
         if waiting is None or size >= request.min_bytes or request.max_wait_ms <= 0:
             return (yield from self._response(session, asked, answers, version))
