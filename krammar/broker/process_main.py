@@ -62,7 +62,7 @@ class _Lazy:
         return getattr(self._made, name)
 
 
-def run(number: str, more: Callable[[Broker], Mapping[str, Any]] = lambda _: {}) -> None:
+def serve_broker(number: str, more: Callable[[Broker], Mapping[str, Any]] = lambda _: {}) -> None:
     """Serve a broker until the other process ends or closes the socket.
 
     Args:
@@ -83,4 +83,4 @@ def run(number: str, more: Callable[[Broker], Mapping[str, Any]] = lambda _: {})
 
 
 if __name__ == "__main__":
-    run(sys.argv[1])
+    serve_broker(sys.argv[1])

@@ -24,6 +24,7 @@ class KafkaBroker(Embedded[Broker]):
         /,
         *,
         topics: Any = None,
+        records: Mapping[str, Iterable[Any]] | None = None,
         sasl: str | None = None,
         users: Any = None,
         tls: bool = False,
@@ -36,6 +37,7 @@ class KafkaBroker(Embedded[Broker]):
         Args:
             settings: Kafka's settings, such as ``{"num.partitions": 3}``
             topics: topics to create: partitions by name, such as ``{"orders": 4}``, or names
+            records: records of topics, as in ``produce``, by topic
             sasl: ``"plain"``, ``"scram"`` (SCRAM-SHA-512), ``"scram-sha-256"`` or
             ``"scram-sha-512"``
             users: passwords by name, or names, which get random passwords; by default ``alice``
@@ -55,6 +57,7 @@ class KafkaBroker(Embedded[Broker]):
             read_options(
                 settings,
                 topics=topics,
+                records=records,
                 sasl=sasl,
                 users=users,
                 tls=tls,

@@ -36,6 +36,7 @@ class KafkaCluster(Embedded[Cluster]):
         *,
         nodes: int = 3,
         topics: Any = None,
+        records: Mapping[str, Iterable[Any]] | None = None,
         sasl: str | None = None,
         users: Any = None,
         tls: bool = False,
@@ -59,6 +60,7 @@ class KafkaCluster(Embedded[Cluster]):
         options = read_options(
             settings,
             topics=topics,
+            records=records,
             sasl=sasl,
             users=users,
             tls=tls,

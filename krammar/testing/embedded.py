@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
@@ -15,9 +15,9 @@ from krammar.broker.process import BrokerProcess
 from krammar.testing.certificates import TlsFiles, make_certificates
 from krammar.testing.clients import ClientSettings
 from krammar.testing.groups import Group
-from krammar.testing.observer import Observer, Observing, remote_observer
 from krammar.testing.options import Options, plain_logins, read_options
-from krammar.testing.records import Record
+from krammar.testing.probe import BrokerProbe, Probe, remote_probe
+from krammar.testing.records import Record, seeds
 from krammar.util.clock import monotonic
 from krammar.util.closing import Closing
 from krammar.util.diagnostics import did_you_mean
@@ -65,7 +65,7 @@ class Embedded(Closing, Generic[B]):
         self.users = dict(options.users)
         self.tls: TlsFiles | None = None
         self._broker: B | None = None
-        self._observer: Observing | None = None
+        self._probe: Probe | None = None
 
     def _options_of_start(self) -> dict[str, Any]:
         """Return further arguments of ``Broker.start``."""
@@ -94,17 +94,19 @@ class Embedded(Closing, Generic[B]):
                 found = self._process_kind(arguments, main=_MAIN)
             else:
                 found.restart(arguments)
-            self._observer = remote_observer(partial(found.call_target, "observer"))
+            self._probe = remote_probe(partial(found.call_target, "probe"))
         else:
             if found is not None:
                 found.close()
             found = self._kind.start(filters=options.filters, **arguments)
-            self._observer = Observer(found)
+            self._probe = BrokerProbe(found)
         self._broker = found
         if options.mechanism in BY_NAME:
             self._ask.add_users(options.mechanism, self.users)
         for topic, partitions in options.topics.items():
             self.create_topic(topic, partitions)
+        for topic, records in options.records.items():
+            self._ask.append(records, topic)
 
     def close(self) -> None:
         """Stop all nodes and delete their files. A second call does nothing.
@@ -199,15 +201,34 @@ class Embedded(Closing, Generic[B]):
         self._ask.create_topic(name, partitions)
         return name
 
+    def produce(self, topic: str, records: Iterable[Any]) -> list[Record]:
+        """Store records without a client, so that rules of faults do not apply, and return them as stored.
+
+        A topic that does not exist is created with ``num.partitions`` partitions.
+
+        Args:
+            topic: the topic's name
+            records: values such as ``b"one"``; pairs of key and value; or mappings with ``key``, ``value``, ``headers``,
+                ``partition`` and ``timestamp``, in milliseconds since 1970. Text is encoded in UTF-8; None is null,
+                and a key with it a tombstone.
+
+        Raises:
+            ConfigError: the topic's name is invalid.
+            TypeError: a record has another form.
+            ValueError: the topic has no such partition, or a record is too large.
+        """
+        read_options(topics={topic: None})
+        return self._ask.append(seeds(records), topic)
+
     # Questions of tests.
 
     @property
-    def _ask(self) -> Observing:
-        if self._broker is None or self._observer is None:
+    def _ask(self) -> Probe:
+        if self._broker is None or self._probe is None:
             raise RuntimeError(
                 "the broker was stopped; ask it before the end of the test or `with`"
             )
-        return self._observer
+        return self._probe
 
     def records(
         self, topic: str, *, partition: int | None = None, isolation_level: str = "read_committed"

@@ -14,9 +14,10 @@ from krammar.broker.config.definitions import BROKER_CONFIGS
 from krammar.broker.errors import ApiError
 from krammar.broker.topic_checks import check_new_topic, colliding
 from krammar.proxy.interface import Filter
+from krammar.testing.records import Seed, seeds
 from krammar.util.diagnostics import did_you_mean
 
-KEYWORDS = ("nodes", "topics", "sasl", "users", "tls", "filters", "process")
+KEYWORDS = ("nodes", "topics", "records", "sasl", "users", "tls", "filters", "process")
 
 _MECHANISMS = {
     "plain": "PLAIN",
@@ -39,6 +40,7 @@ class Options:
         settings: Kafka's settings, by name or attribute
         filters: filters of ``krammar.proxy``
         process: whether the broker runs in a process of its own
+        records: what topics have at the start, by topic
     """
 
     topics: dict[str, int | None]
@@ -48,6 +50,7 @@ class Options:
     settings: dict[str, Any]
     filters: tuple[Filter, ...] = ()
     process: bool = False
+    records: dict[str, list[Seed]] = field(default_factory=dict)
 
     @property
     def protocol(self) -> str:
@@ -66,6 +69,7 @@ def read_options(
     tls: Any = False,
     filters: Any = (),
     process: Any = False,
+    records: Any = None,
     **settings: Any,
 ) -> Options:
     """Check the keywords. Raises ConfigError."""
@@ -85,6 +89,7 @@ def read_options(
         {**(given or {}), **settings},
         _filters(filters),
         process,
+        _records(records),
     )
     if process and options.filters:
         raise ConfigError("filters", None, "run in the process of the test: leave out process=True")
@@ -146,6 +151,18 @@ def _topics(topics: Any) -> dict[str, int | None]:
         if partitions is not None and (type(partitions) is not int or partitions < 1):
             raise ConfigError("topics", None, f"{name} cannot have {partitions!r} partitions")
     return wanted
+
+
+def _records(records: Any) -> dict[str, list[Seed]]:
+    if records is None:
+        return {}
+    if not isinstance(records, Mapping):
+        raise ConfigError("records", str(records), 'is not a mapping such as {"orders": [b"one"]}')
+    _topics(dict.fromkeys(records))
+    try:
+        return {topic: seeds(each) for topic, each in records.items()}
+    except TypeError as error:
+        raise ConfigError("records", None, str(error)) from None
 
 
 def _filters(filters: Any) -> tuple[Filter, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -13,10 +13,13 @@ from weakref import WeakKeyDictionary
 from krammar.auth.scram import BY_NAME
 from krammar.auth.scram_server import new_credential
 from krammar.broker import Broker, ConfigError
+from krammar.broker.errors import ApiError
 from krammar.broker.security.users import record_of
+from krammar.client.partitioner import partition_of_key
 from krammar.testing.groups import Group, groups_of, settled_ms
-from krammar.testing.records import Batch, Record, batch_within, batches_of
+from krammar.testing.records import Batch, Record, Seed, batch_within, batches_of
 from krammar.util.clock import monotonic
+from krammar.wire.batches import Record as KafkaRecord
 
 if TYPE_CHECKING:
     from krammar.broker.fetch_sessions import Key
@@ -27,14 +30,17 @@ if TYPE_CHECKING:
 _NAMED = 20
 
 
-class Observing(Protocol):
-    """The questions and changes of tests. ``Observer`` answers them in the broker's process."""
+class Probe(Protocol):
+    """The questions and changes of tests. ``BrokerProbe`` answers them in the broker's process."""
 
     def add_users(self, mechanism: str, passwords: Mapping[str, str]) -> None:
         """Add users of SCRAM, with their passwords by name."""
 
     def create_topic(self, name: str, partitions: int | None) -> None:
         """Create a topic. Raises ConfigError if it exists."""
+
+    def append(self, records: Sequence[Seed], topic: str) -> list[Record]:
+        """Append records to a topic, which is created if it does not exist."""
 
     def records(self, topic: str, partition: int | None, committed: bool) -> list[Record]:
         """Return the records of a topic, by partition and offset."""
@@ -62,7 +68,7 @@ class _Produced:
     last: int
 
 
-class Observer:
+class BrokerProbe:
     """Notes what clients produce, and answers questions. Its methods can be called from any thread."""
 
     def __init__(self, broker: Broker) -> None:
@@ -117,6 +123,44 @@ class Observer:
             broker.topics.create(name, partitions or broker.config.num_partitions)
 
         broker.call(create)
+
+    def append(self, records: Sequence[Seed], topic: str) -> list[Record]:
+        """Append records to a topic, which is created if it does not exist, and return them as stored.
+
+        Raises:
+            ValueError: the topic has no such partition, or the log refuses a record.
+        """
+        return self._broker.call(self._append, records, topic)
+
+    def _append(self, records: Sequence[Seed], topic: str) -> list[Record]:
+        broker = self._broker
+        known = broker.cluster.topics.get(topic)
+        if known is None:
+            broker.topics.create(topic, broker.config.num_partitions)
+            known = broker.cluster.topics[topic]
+        count = len(known.partitions)
+        keyless = 0
+        stored = []
+        for each in records:
+            index = each.partition
+            if index is None and each.key is not None:
+                index = partition_of_key(each.key, count)
+            elif index is None:
+                index, keyless = keyless % count, keyless + 1
+            log = broker.logs.get(topic, index)
+            if log is None:
+                raise ValueError(
+                    f"topic {topic!r} has no partition {index}, but {count} partitions"
+                )
+            timestamp = broker.timers.now_ms() if each.timestamp is None else each.timestamp
+            record = KafkaRecord(-1, timestamp, each.key, each.value, list(each.headers))
+            try:
+                appended = log.append_records([record])
+            except ApiError as error:
+                raise ValueError(f"{topic}-{index}: {error.message or error.code.name}") from None
+            place = topic, index, appended.base_offset
+            stored.append(Record(*place, timestamp, each.key, each.value, each.headers))
+        return stored
 
     def records(self, topic: str, partition: int | None, committed: bool) -> list[Record]:
         """Return the records of a topic, by partition and offset; none if it does not exist.
@@ -198,9 +242,9 @@ class Observer:
         return f"does not fetch {', '.join(unread[:_NAMED])} yet" if unread else ""
 
 
-def remote_observer(call: Callable[..., Any]) -> Observing:
-    """Return what asks the observer in the process of a broker. ``call`` calls its methods by name."""
-    return cast("Observing", _Remote(call))
+def remote_probe(call: Callable[..., Any]) -> Probe:
+    """Return what asks the probe in the process of a broker. ``call`` calls its methods by name."""
+    return cast("Probe", _Remote(call))
 
 
 class _Remote:
