@@ -23,7 +23,7 @@ _DEFAULTS = {"max.partition.fetch.bytes": FETCH_BYTES, "krammar.retry.bootstrap"
 
 # How often a broker is asked while its answer is doubtful: one that has just become leader or controller may briefly
 # know less than its predecessor.
-_ATTEMPTS = 6
+ATTEMPTS = 6
 # The limits of a pool: how many clients are idle, and for how long.
 _MOST_IDLE = 4
 _IDLE_SECONDS = 60.0
@@ -68,7 +68,7 @@ def recheck(client: Client, ask: Callable[[], T], is_doubtful: Callable[[T], boo
     """
     backoff = client.cluster.backoff()
     answer = ask()
-    for _ in range(_ATTEMPTS - 1):
+    for _ in range(ATTEMPTS - 1):
         if not is_doubtful(answer):
             break
         time.sleep(backoff.next())

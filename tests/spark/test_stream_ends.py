@@ -21,7 +21,7 @@ from kafka_wire import ErrorCode, ListOffsetsResponse, MetadataResponse
 
 from krammar.broker import Broker
 from krammar.client import Client
-from krammar.spark.errors import DataLossError, SparkSourceError
+from krammar.spark.errors import BrokerError, DataLossError, SparkSourceError
 from tests.spark.stream_support import Checkpoint, Query, produce, records
 
 # Brokers are asked again sooner than by default.
@@ -264,6 +264,52 @@ def test_a_new_leader_whose_followers_lag(broker: Broker, topic: str, level: str
     produce(broker, topic, {0: 1})
     with Query(broker, checkpoint, **options) as query:
         assert query.rest() == [(topic, 0, 8)]
+
+
+# Offsets that brokers refuse although they have them.
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_refused_offset(broker: Broker, topic: str, loss: str) -> None:
+    """Fetch refuses an offset that the log has: as a new leader does for a moment."""
+    produce(broker, topic, {0: 4})
+    options = {**COMMON, "subscribe": topic, "failOnDataLoss": LOSSES[loss]}
+    rule = broker.faults.on("Fetch", topic=topic).times(2).answer(ErrorCode.OFFSET_OUT_OF_RANGE)
+    with Query(broker, **options) as query:
+        assert query.rest() == records(topic, 0, range(4))
+    assert rule.fired == 2
+    broker.faults.remove(rule)
+
+
+@pytest.mark.parametrize("unknown_ends", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_an_offset_that_stays_refused(
+    broker: Broker, topic: str, loss: str, unknown_ends: bool
+) -> None:
+    """The log has the offset, or cannot be asked for its ends: nothing is lost, and the next run reads it."""
+    produce(broker, topic, {0: 4})
+    options = {
+        **COMMON,
+        "subscribe": topic,
+        "failOnDataLoss": LOSSES[loss],
+        "minPartitions": 1,  # tasks read
+        "kafka__default__api__timeout__ms": 500,
+    }
+    checkpoint = Checkpoint()
+    query = Query(broker, checkpoint, **options)
+    end = query.reader.latestOffset(query.reader.initialOffset(), query.limit)
+    checkpoint.ends.append(end)
+    [task] = query.reader.partitions(query.reader.initialOffset(), end)
+    faults = broker.faults
+    rules = [faults.on("Fetch", topic=topic).answer(ErrorCode.OFFSET_OUT_OF_RANGE)]
+    if unknown_ends:
+        rules.append(faults.on("ListOffsets").answer(ErrorCode.LEADER_NOT_AVAILABLE))
+    with query, pytest.raises(BrokerError, match=f"{topic}-0: offset 0"):
+        list(query.reader.read(task))
+    for rule in rules:
+        faults.remove(rule)
+    with Query(broker, checkpoint, **options) as query:
+        assert query.rest() == records(topic, 0, range(4))
 
 
 # Checkpoints of other sources.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -18,6 +20,7 @@ from krammar.client.errors import (
     UnknownTopicOrPartition,
 )
 from krammar.spark.batches import MOST_ROWS, batches_to_arrow, clip, reuse_freed_memory
+from krammar.spark.brokers import ATTEMPTS
 from krammar.spark.kafka.plan import Task, deleted_topic
 from krammar.spark.loss import report_loss
 from krammar.wire.batches import BatchHeader
@@ -29,6 +32,8 @@ from krammar.wire.errors import DecodeError
 # see smaller batches any sooner.
 _FIRST_BYTES = 128 << 10
 FIRST_ROWS = 2048
+# The pause after a broker has refused an offset that its log has.
+_REFUSED_SECONDS = 0.1
 
 
 def read_tasks(
@@ -76,23 +81,28 @@ def _timestamp_bits(header: BatchHeader) -> tuple[bool, int]:
 
 
 def _fetch(reader: Reader, tasks: Mapping[TopicPartition, Task], fail: bool) -> Iterator[Fetched]:
-    again: set[tuple[TopicPartition, int]] = set()
+    refused: Counter[tuple[TopicPartition, int]] = Counter()
     while not reader.finished:
         try:
             yield from reader
         except OffsetOutOfRange as error:
             at = TopicPartition(error.topic, error.partition)
             task = tasks[at]
+            if error.end_offset < 0:
+                raise  # the ends of the log are not known, so nothing is known to be lost
+            if error.log_start_offset <= error.offset < error.end_offset:
+                # A new leader may refuse an offset that it has by now.
+                refused[at, error.offset] += 1
+                if refused[at, error.offset] == ATTEMPTS:
+                    raise
+                time.sleep(_REFUSED_SECONDS)
+                reader.seek(at, error.offset)
+                continue
             # Nothing of the task is read yet, so "earliest" is what it is now.
             begins = task.from_earliest and error.offset == task.begin < error.log_start_offset
             if not begins:
                 report_loss(str(error), fail)
-            # A new leader may have refused an offset that it has by now.
-            exists = error.log_start_offset <= error.offset < error.end_offset
-            if exists and (at, error.offset) not in again:
-                again.add((at, error.offset))
-                reader.seek(at, error.offset)
-            # Otherwise later records exist only if the beginning of the log was deleted.
+            # Later records exist only if the beginning of the log was deleted.
             if error.offset < error.log_start_offset < task.end:
                 reader.seek(at, error.log_start_offset)
         except CorruptBatchError as error:
