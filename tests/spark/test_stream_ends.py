@@ -22,6 +22,7 @@ from kafka_wire import ErrorCode, ListOffsetsResponse, MetadataResponse
 from krammar.broker import Broker
 from krammar.client import Client
 from krammar.spark.errors import BrokerError, DataLossError, SparkSourceError
+from krammar.spark.offsets import of_json
 from tests.spark.stream_support import Checkpoint, Query, produce, records
 
 # Brokers are asked again sooner than by default.
@@ -168,7 +169,7 @@ def test_absent_partitions_do_not_delay_others(broker: Broker, topic: str, clien
         broker.faults.remove(asked)
     assert len(requests) == 3
     assert requests[2] - requests[1] <= 2 < requests[0]
-    assert checkpoint.ends[-1] == {topic: {"0": 12, "1": 0}, gone: {"0": 6}}
+    assert of_json(checkpoint.ends[-1]) == {(topic, 0): 12, (topic, 1): 0, (gone, 0): 6}
 
 
 @pytest.mark.parametrize("count", [None, 3])

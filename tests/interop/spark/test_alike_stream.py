@@ -27,7 +27,8 @@ Where = tuple[str, int, int]
 
 
 class Ran(NamedTuple):
-    """The records of each micro-batch, and the ends that the checkpoint has; or the text of an error."""
+    """The records of each micro-batch, and the ends that the checkpoint has, without the ids of topics; or the text of
+    an error."""
 
     batches: list[list[Where]]
     ends: list[dict[str, dict[str, int]]]
@@ -77,7 +78,8 @@ def run(
     except PySparkException as error:
         return Ran(batches, [], str(error))
     found = sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
-    return Ran(batches, [json.loads(file.read_text().splitlines()[-1]) for file in found])
+    ends = [json.loads(file.read_text().splitlines()[-1]) for file in found]
+    return Ran(batches, [{name: value for name, value in end.items() if value} for end in ends])
 
 
 # For each option that only streams have: options, and a text of our error if both are to fail.

@@ -16,7 +16,8 @@ from pyspark.sql.streaming.datasource import (
 
 from krammar.spark import undocumented
 from krammar.spark.kafka.plan import Task
-from krammar.spark.kafka.stream.reader import Json, KafkaStreamReader, offsets_of
+from krammar.spark.kafka.stream.position import Json, StreamPosition
+from krammar.spark.kafka.stream.reader import KafkaStreamReader
 from krammar.spark.kafka.tasks import KafkaPartition
 from krammar.spark.offsets import offsets_to_json
 from krammar.spark.options import Options
@@ -50,7 +51,9 @@ class LimitedStreamReader(KafkaStreamReader, RowPassingReader, SupportsTriggerAv
         # Spark calls ``commit`` when it has planned another batch, so not for the last one. But it
         # asks where the next batch ends only after all batches before it are finished.
         self.commit(start)
-        return self.end(offsets_of(start), limits=not isinstance(limit, ReadAllAvailable))
+        return self.end(
+            StreamPosition.of_json(start), limits=not isinstance(limit, ReadAllAvailable)
+        )
 
     def getDefaultReadLimit(self) -> ReadLimit:
         # No limit expresses both options. ``latestOffset`` reads their values from the options anyway.

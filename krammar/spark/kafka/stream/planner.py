@@ -1,14 +1,13 @@
 """The offsets and tasks of micro-batches, and lost records.
 
-Spark's checkpoint stores only the offsets at which each batch ends. They suffice to read a batch again
-unchanged, also in a new process:
+Spark's checkpoint stores only the position at which each batch ends: offsets, and the ids of their topics. They suffice
+to read a batch again unchanged, also in a new process:
 
 - A partition that only the end contains is new. It is read from its earliest offset.
 - A partition that only the start contains was deleted.
-- If the end is before the start, the log was truncated, or the topic was deleted and created again. Topic
-  ids and leader epochs tell which. The log of a recreated topic is read from its earliest offset. If it
-  is already longer than the part of the old log that was read, its first batch still ends before the
-  start, and the next batch contains the rest.
+- If the end has another id, the topic was deleted and created again. Its log is read from its earliest offset.
+- If the end is before the start, the log was truncated. Without ids, the topic may also have been created again, and
+  the leader epoch tells which.
 
 Spark stores an end before it plans the tasks. An end that lacks a partition, or is lower, is therefore only returned if
 the loss is certain or the user has accepted losses: a restart then continues where the last batch has ended.
@@ -20,12 +19,14 @@ import time
 from collections.abc import Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from uuid import UUID
 
 from krammar.client import At, Client, TopicPartition
 from krammar.client.errors import UnknownTopicOrPartition
 from krammar.spark.errors import MissingDataError
 from krammar.spark.kafka.plan import Ends, Task, selects
-from krammar.spark.kafka.stream.snapshots import Offsets, StreamSnapshot, StreamSnapshots
+from krammar.spark.kafka.stream.position import Offsets, StreamPosition
+from krammar.spark.kafka.stream.snapshots import StreamSnapshot, StreamSnapshots
 from krammar.spark.loss import check_offset, report_loss
 from krammar.spark.offsets import check_partitions
 from krammar.spark.option_table import Use
@@ -37,13 +38,13 @@ class _Batch:
     """What is known about the next batch.
 
     Attributes:
-        end: the offsets at which it ends
+        end: where it ends
         recreated: partitions of topics that were deleted and created again since the previous batch
         is_repeated: whether it is the query's first batch, read again after a restart
         snapshot: the state of the brokers that the end was computed from; None after a restart
     """
 
-    end: Offsets
+    end: StreamPosition
     recreated: Set[TopicPartition]
     is_repeated: bool = False
     snapshot: StreamSnapshot | None = None
@@ -66,7 +67,7 @@ class StreamPlanner:
         self._snapshots = StreamSnapshots(options, client)
         self._fail: bool = options["failOnDataLoss"]
         # Where a new query begins, and the partitions that had no records after that.
-        self._initial: Offsets | None = None
+        self._initial: StreamPosition | None = None
         self._empty: Set[TopicPartition] = frozenset()
         self._begun = False
         self._batch: _Batch | None = None
@@ -77,8 +78,10 @@ class StreamPlanner:
         self._warned: set[str] = set()
         # Partitions that were read and do not exist any more, although the options select them.
         self._absent: set[TopicPartition] = set()
+        # The ids of topics, for positions without: where the query begins, and those that Kafka's connector has stored.
+        self._ids: dict[str, UUID] = {}
 
-    def initial(self) -> Offsets:
+    def initial(self) -> StreamPosition:
         """Return where a new query begins: the same at each call."""
         if self._initial is None:
             self._initial = self._begin()
@@ -86,10 +89,10 @@ class StreamPlanner:
 
     def fix_end(self) -> None:
         """Let the query end at the current ends of the logs."""
-        self._fixed = self._snapshots.selected({})
+        self._fixed = self._snapshots.selected(StreamPosition({}))
 
-    def _begin(self) -> Offsets:
-        snapshot = self._fixed or self._snapshots.selected({})
+    def _begin(self) -> StreamPosition:
+        snapshot = self._fixed or self._snapshots.selected(StreamPosition({}))
         if missing := self._snapshots.missing(snapshot):
             raise MissingDataError(missing[0])
         chosen = sorted(snapshot.ends)
@@ -103,73 +106,72 @@ class StreamPlanner:
             check_offset(str(at), offset, low, high, self._fail)
             result[at] = min(max(offset, low), high)
         self._empty = {at for at in chosen if result[at] == snapshot.ends[at]}
-        return result
+        self._ids = snapshot.ids_of(result)
+        return StreamPosition(result)
 
     # The end of a batch.
 
-    def end(self, start: Offsets, limits: bool) -> Offsets:
+    def end(self, start: StreamPosition, limits: bool) -> StreamPosition:
         """Return where the batch from ``start`` ends; without ``limits`` at the end of the logs."""
-        snapshot = self._after(start)
+        known = StreamPosition(start.offsets, {**self._ids, **start.ids})
+        snapshot = self._after(known)
         self.latest = snapshot.ends
-        ends = dict(snapshot.ends)
-        both = start.keys() & ends.keys()
+        ends, offsets = dict(snapshot.ends), start.offsets
+        both = offsets.keys() & ends.keys()
         recreated = {
-            at for at in both if self._snapshots.is_recreated(snapshot, at, start[at], ends[at])
+            at for at in both if self._snapshots.is_recreated(snapshot, at, known, ends[at])
         }
-        begins = {at: start[at] for at in both - recreated}
-        others = sorted(ends.keys() - begins.keys())
+        begins = {at: offsets[at] for at in both - recreated}
         # The beginnings of new partitions are needed only to compute their share of a limited batch.
-        if others and (limits or recreated):
+        if limits and (others := sorted(ends.keys() - begins.keys())):
             begins.update(self._snapshots.at(others, At.EARLIEST))
-        for at in recreated:
-            if ends[at] >= start[at] > begins[at]:
-                ends[at] = start[at] - 1
         if self._fail:
-            self._check_ends(start, snapshot, recreated)
+            self._check_ends(known, snapshot, recreated)
         if start == self._initial and not self._begun:
             # The start of the first batch is not stored anywhere. If the batch is read again after a restart,
             # "latest" is another offset. So the batch gets no records of partitions that began at their end.
-            ends.update((at, start[at]) for at in self._empty & ends.keys())
+            ends.update((at, offsets[at]) for at in self._empty & ends.keys())
         if limits:
             limited = self._limit(begins, ends)
             if limited is None:
                 return start
             ends = limited
         self._begun = True
-        self._snapshots.ids.update((at.topic, snapshot.topic_id(at)) for at in ends)
-        ends |= {at: start[at] for at in self._absent}
-        self._batch = _Batch(ends, recreated, snapshot=snapshot)
-        return ends
+        absent = {at: offsets[at] for at in self._absent}
+        self._ids = snapshot.ids_of(ends)
+        ids = {at.topic: known.ids[at.topic] for at in absent if at.topic in known.ids}
+        end = StreamPosition(ends | absent, ids | self._ids)
+        if not end.extends(start):
+            end = start
+        self._batch = _Batch(end, recreated, snapshot=snapshot)
+        return end
 
     def _check_ends(
-        self, start: Offsets, snapshot: StreamSnapshot, recreated: Set[TopicPartition]
+        self, start: StreamPosition, snapshot: StreamSnapshot, recreated: Set[TopicPartition]
     ) -> None:
-        """Raise DataLossError for a log that ends before ``start``, unless another topic is certain.
+        """Raise DataLossError for a log that ends before ``start`` or belongs to another topic."""
+        for at, offset in sorted(start.offsets.items()):
+            end = snapshot.ends.get(at, offset)
+            if end < offset or at in recreated:
+                report_loss(_lower_end(at, offset, end, created_again=at in recreated), True)
 
-        Another topic's end is stored, so that the error remains after a restart.
-        """
-        for at in sorted(start.keys() & snapshot.ends.keys()):
-            end = snapshot.ends[at]
-            if end < start[at] and not self._snapshots.is_other(snapshot, at):
-                created_again = at in recreated
-                report_loss(_lower_end(at, start[at], end, created_again=created_again), True)
-
-    def _after(self, start: Offsets) -> StreamSnapshot:
+    def _after(self, start: StreamPosition) -> StreamSnapshot:
         """Return what can be read after ``start``."""
         known = {
             at: offset
-            for at, offset in start.items()
+            for at, offset in start.offsets.items()
             if at not in self._absent and selects(self._options, at)
         }
+        position = StreamPosition(known, start.ids)
         fixed = self._fixed
         if fixed is None:
-            snapshot = self._snapshots.selected(known)
+            snapshot = self._snapshots.selected(position)
         elif all(at in fixed.ends and fixed.ends[at] >= known[at] for at in known):
             snapshot = fixed
         else:  # the ends were fixed before the start was known
-            snapshot = self._fixed = self._snapshots.selected(known)
+            snapshot = self._fixed = self._snapshots.selected(position)
         self._note_absent(start, snapshot)
-        for missing in self._snapshots.missing(snapshot, start.keys()):
+        for missing in self._snapshots.missing(snapshot, start.offsets.keys()):
             if self._fail:
                 raise MissingDataError(missing)
             if missing not in self._warned:
@@ -177,17 +179,22 @@ class StreamPlanner:
                 report_loss(missing, False)
         return snapshot
 
-    def _note_absent(self, start: Offsets, snapshot: StreamSnapshot) -> None:
+    def _note_absent(self, start: StreamPosition, snapshot: StreamSnapshot) -> None:
         """Report partitions that were read and that the brokers do not have.
 
-        With ``failOnDataLoss=false``, those that the options still select keep their offsets, in case that they return.
+        With ``failOnDataLoss=false``, those that the options still select keep their offsets, in case that they return; not those of a topic that was created again with fewer partitions.
         """
-        gone = sorted(start.keys() - snapshot.ends.keys())
+        gone = sorted(start.offsets.keys() - snapshot.ends.keys())
         if gone and self._fail:
-            report_loss(self._gone(gone, start), True)
-        absent = [at for at in gone if selects(self._options, at)]
+            report_loss(self._gone(gone, start.offsets), True)
+        absent = [
+            at
+            for at in gone
+            if selects(self._options, at)
+            and not (at.topic in snapshot.topics and snapshot.is_other(at, start))
+        ]
         if new := [at for at in absent if at not in self._absent]:
-            report_loss(self._gone(new, start), False)
+            report_loss(self._gone(new, start.offsets), False)
         self._absent = set(absent)
 
     def _gone(self, partitions: list[TopicPartition], start: Offsets) -> str:
@@ -216,41 +223,47 @@ class StreamPlanner:
 
     # The tasks of a batch.
 
-    def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
+    def tasks(self, start: StreamPosition, end: StreamPosition) -> list[Task]:
         """Plan the tasks of a batch."""
         self._begun = True
         return [] if start == end else self._plan(start, end)
 
-    def _plan(self, start: Offsets, end: Offsets) -> list[Task]:
+    def _plan(self, start: StreamPosition, end: StreamPosition) -> list[Task]:
+        offsets = start.offsets
         is_repeated = self._batch is None and start == self._initial
+        recreated: Set[TopicPartition] = start.replaced(end)
         if self._batch is not None and self._batch.end == end:
-            is_repeated = self._batch.is_repeated
+            is_repeated, recreated = self._batch.is_repeated, self._batch.recreated
         # The first batch after a restart was planned before it. If it is the query's first batch, its start
         # was computed again, and may be after its end; see ``end``.
-        if gone := [] if is_repeated else sorted(start.keys() - end.keys()):
-            report_loss(self._gone(gone, start), self._fail)
+        if gone := [] if is_repeated else sorted(offsets.keys() - end.offsets.keys()):
+            report_loss(self._gone(gone, offsets), self._fail)
         wanted = {
             at: offset
-            for at, offset in sorted(end.items())
-            if start.get(at) != offset and not (is_repeated and at in start and offset < start[at])
+            for at, offset in sorted(end.offsets.items())
+            if (offsets.get(at) != offset or at in recreated)
+            and not (is_repeated and at in offsets and offset < offsets[at])
         }
+        if not wanted:
+            return []
         snapshot, earliest = self._state(end, wanted)
         if self._batch is None or self._batch.end != end:
-            both = wanted.keys() & start.keys() & snapshot.ends.keys()
-            recreated = {
-                at for at in both if self._snapshots.is_recreated(snapshot, at, start[at], end[at])
+            both = wanted.keys() & offsets.keys() & snapshot.ends.keys()
+            recreated = recreated | {
+                at
+                for at in both
+                if at.topic not in start.ids
+                and self._snapshots.is_recreated(snapshot, at, start, end.offsets[at])
             }
             self._batch = _Batch(end, recreated, is_repeated)
         tasks = []
         for at, offset in wanted.items():
-            if at not in snapshot.ends or self._snapshots.ids.setdefault(
-                at.topic, snapshot.topic_id(at)
-            ) != snapshot.topic_id(at):
+            if at not in snapshot.ends or snapshot.is_other(at, end):
                 report_loss(
                     f"{at}: deleted before offsets up to {offset - 1} were read", self._fail
                 )
                 continue
-            first = self._first(at, start.get(at), offset, earliest[at])
+            first = self._first(at, offsets.get(at), offset, earliest[at])
             last = snapshot.ends[at]
             if first is not None and offset > last:
                 text = f"{at}: offsets {last} to {offset - 1} do not exist any more: the log was truncated"
@@ -259,7 +272,7 @@ class StreamPlanner:
                 tasks.append(Task(*at, first, min(offset, last), snapshot.topic_id(at)))
         return tasks
 
-    def _state(self, end: Offsets, wanted: Offsets) -> tuple[StreamSnapshot, Offsets]:
+    def _state(self, end: StreamPosition, wanted: Offsets) -> tuple[StreamSnapshot, Offsets]:
         """Return the state of the brokers, and the earliest offsets of the wanted partitions.
 
         A state that this end was just computed from is used again, once. Later deletions are noticed when
@@ -271,7 +284,7 @@ class StreamPlanner:
             if snapshot is not None and snapshot.is_recent:
                 with suppress(UnknownTopicOrPartition):  # deleted meanwhile
                     return snapshot, self._snapshots.at(sorted(wanted), At.EARLIEST)
-        snapshot = self._snapshots.existing(wanted)
+        snapshot = self._snapshots.existing(StreamPosition(wanted, end.ids))
         return snapshot, self._snapshots.at(sorted(snapshot.ends), At.EARLIEST)
 
     def _first(self, at: TopicPartition, start: int | None, end: int, earliest: int) -> int | None:

@@ -3,22 +3,19 @@ micro-batch reads."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
 from krammar.client import Client, ClientError, TopicPartition
 from krammar.client.committed import Committed
-from krammar.spark.errors import SparkSourceError
 from krammar.spark.kafka.plan import Task
 from krammar.spark.kafka.stream.planner import StreamPlanner
-from krammar.spark.kafka.stream.snapshots import Offsets
+from krammar.spark.kafka.stream.position import Json, StreamPosition
 from krammar.spark.kafka.tasks import KafkaPartition, TaskReader
-from krammar.spark.offsets import of_json, offsets_to_json
 from krammar.spark.options import Options
 
 if TYPE_CHECKING:
@@ -28,26 +25,6 @@ _log = logging.getLogger(__name__)
 
 # How long a query waits for the coordinator, in milliseconds, to commit to a group.
 _TIMEOUT_MS = 5_000
-Json = dict[str, dict[str, int]]
-
-
-def offsets_of(found: Any) -> Offsets:
-    """Return the offsets that Spark passes.
-
-    Raises:
-        SparkSourceError: they are of another source, which has written the checkpoint.
-    """
-    try:
-        offsets = {TopicPartition(*at): offset for at, offset in of_json(found).items()}
-    except (AttributeError, TypeError, ValueError):
-        offsets = None
-    if offsets is None or not all(type(offset) is int for offset in offsets.values()):
-        text = json.dumps(found)
-        raise SparkSourceError(
-            f"the checkpoint has the offset {text[:200]}, but offsets of source=kafka have the form "
-            '{"topic": {"partition": number}}: another source has written it; use another checkpointLocation'
-        )
-    return offsets
 
 
 class KafkaStreamReader(TaskReader, DataSourceStreamReader):
@@ -74,7 +51,7 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
     def initialOffset(self) -> Json:
         """Return where a new query begins. Spark asks twice and expects the same answer."""
         with self.broker_errors("finding the starting offsets"):
-            return offsets_to_json(self.planner.initial())
+            return self.planner.initial().to_json()
 
     def partitions(self, start: Json, end: Json) -> list[KafkaPartition]:
         """Plan the tasks of a batch."""
@@ -83,7 +60,7 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
     def commit(self, end: Json) -> None:
         """Commit the end of a finished batch to the group of the option ``commitGroup``."""
         if self._commits is not None:
-            self._commits.commit(self.client, offsets_of(end))
+            self._commits.commit(self.client, StreamPosition.of_json(end).offsets)
 
     def stop(self) -> None:
         """Close the client."""
@@ -106,15 +83,15 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
             self._planner = StreamPlanner(self.options, self.client)
         return self._planner
 
-    def end(self, start: Offsets, *, limits: bool) -> Json:
+    def end(self, start: StreamPosition, *, limits: bool) -> Json:
         """Return where the batch from ``start`` ends; without ``limits`` at the end of the logs."""
         with self.broker_errors("finding new records"):
-            return offsets_to_json(self.planner.end(start, limits))
+            return self.planner.end(start, limits).to_json()
 
     def planned(self, start: Json, end: Json) -> list[Task]:
         """Return the tasks of a micro-batch."""
         with self.broker_errors("planning"):
-            return self.planner.tasks(offsets_of(start), offsets_of(end))
+            return self.planner.tasks(StreamPosition.of_json(start), StreamPosition.of_json(end))
 
     def assigned(self, tasks: list[Task]) -> list[KafkaPartition]:
         """Return what each Spark task reads."""
@@ -125,17 +102,17 @@ class KafkaStreamReader(TaskReader, DataSourceStreamReader):
 class PlainStreamReader(KafkaStreamReader):
     """Reader for PySpark before 4.2: each batch contains all new records."""
 
-    _position: Offsets | None = None
+    _position: StreamPosition | None = None
 
     def latestOffset(self) -> Json:  # type: ignore[override]
         # Spark passes no start, and asks for the end of the first batch before its beginning.
         if self._position is None:
-            self._position = offsets_of(self.initialOffset())
+            self._position = StreamPosition.of_json(self.initialOffset())
         return self.end(self._position, limits=False)
 
     def partitions(self, start: Json, end: Json) -> list[KafkaPartition]:
         result = super().partitions(start, end)
-        self._position = offsets_of(end)
+        self._position = StreamPosition.of_json(end)
         return result
 
 

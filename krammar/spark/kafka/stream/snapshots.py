@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
@@ -20,12 +20,11 @@ from krammar.spark.kafka.plan import (
     missing_topic,
     named_topics,
 )
+from krammar.spark.kafka.stream.position import Offsets, StreamPosition
 from krammar.spark.options import Options
 
 # A batch is planned right after its end was computed. A snapshot that took longer is recent for as long as it took.
 _RECENT_SECONDS = 1.0
-
-Offsets = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +46,24 @@ class StreamSnapshot:
     def topic_id(self, at: TopicPartition) -> UUID:
         return self.topics[at.topic].topic_id
 
+    def ids_of(self, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
+        """Return the ids of the topics of partitions; topics of old brokers have none."""
+        ids = {at.topic: self.topic_id(at) for at in partitions}
+        return {topic: topic_id for topic, topic_id in ids.items() if topic_id != NO_ID}
+
+    def is_other(self, at: TopicPartition, position: StreamPosition) -> bool:
+        """Return whether a topic certainly differs from the one that a position belongs to."""
+        return position.is_other(at.topic, self.topic_id(at))
+
 
 class StreamSnapshots:
-    """Asks the brokers for snapshots, and compares them with what a stream has read.
-
-    ``ids`` has the ids of the topics that the offsets of the stream belong to.
-    """
+    """Asks the brokers for snapshots, and compares them with what a stream has read."""
 
     def __init__(self, options: Options, client: Client) -> None:
-        self.ids: dict[str, UUID] = {}
         self._options = options
         self._client = client
 
-    def selected(self, start: Mapping[TopicPartition, int]) -> StreamSnapshot:
+    def selected(self, start: StreamPosition) -> StreamSnapshot:
         """Return the partitions that the options select now; see ``_ask``."""
         return self._ask(
             named_topics(self._options), lambda topics: matching(self._options, topics), start
@@ -69,18 +73,18 @@ class StreamSnapshots:
         self,
         names: list[str] | None,
         choose: Callable[[Mapping[str, Topic]], list[TopicPartition]],
-        known: Mapping[TopicPartition, int],
+        position: StreamPosition,
     ) -> StreamSnapshot:
-        """Ask the brokers for topics and ends, and again while the answer lacks ``known`` offsets.
+        """Ask the brokers for topics and ends, and again while the answer lacks known offsets.
 
         An end is never lower than a known offset that the log still has.
 
         Args:
             names: the topics to ask for; None means all.
             choose: returns the partitions whose ends are needed.
-            known: offsets that existed before.
+            position: the known offsets, which existed before.
         """
-        cluster = self._client.cluster
+        cluster, known = self._client.cluster, position.offsets
 
         def attempt() -> StreamSnapshot:
             deadline = cluster.deadline("finding partitions")
@@ -104,7 +108,7 @@ class StreamSnapshots:
 
         def is_doubtful(found: StreamSnapshot) -> bool:
             return any(
-                at not in found.ends or found.ends[at] < offset or self.is_other(found, at)
+                at not in found.ends or found.ends[at] < offset or found.is_other(at, position)
                 for at, offset in known.items()
             )
 
@@ -146,23 +150,20 @@ class StreamSnapshots:
         assigned = {TopicPartition(*at) for at in self._options["assign"]}
         return [missing_partition(at) for at in sorted(assigned - snapshot.ends.keys() - start)]
 
-    def is_other(self, snapshot: StreamSnapshot, at: TopicPartition) -> bool:
-        """Return whether a topic certainly differs from the one that the offsets belong to."""
-        known = self.ids.get(at.topic, NO_ID)
-        return known != NO_ID and known != snapshot.topic_id(at)
-
     def is_recreated(
-        self, snapshot: StreamSnapshot, at: TopicPartition, start: int, end: int
+        self, snapshot: StreamSnapshot, at: TopicPartition, start: StreamPosition, end: int
     ) -> bool:
         """Return whether a topic that was read up to ``start`` was deleted and created again."""
-        if self.ids.get(at.topic, NO_ID) != NO_ID:
-            return start > 0 and self.is_other(snapshot, at)
-        # After a restart the id is not known. A log is only truncated when the leader changes, so a log that
+        if at.topic in start.ids:
+            return start.offsets[at] > 0 and snapshot.is_other(at, start)
+        # A checkpoint of Kafka's connector has no ids. A log is only truncated when the leader changes, so a log that
         # still has its first leader was not truncated.
-        return end < start and snapshot.topics[at.topic].partitions[at.partition].leader_epoch == 0
+        epoch = snapshot.topics[at.topic].partitions[at.partition].leader_epoch
+        return end < start.offsets[at] and epoch == 0
 
-    def existing(self, wanted: Offsets) -> StreamSnapshot:
-        """Ask the brokers which of the wanted partitions exist."""
+    def existing(self, end: StreamPosition) -> StreamSnapshot:
+        """Ask the brokers which partitions of a position exist."""
+        wanted = end.offsets
         return self._ask(
             sorted({at.topic for at in wanted}),
             lambda topics: [
@@ -170,5 +171,5 @@ class StreamSnapshots:
                 for at in wanted
                 if at.topic in topics and at.partition in topics[at.topic].partitions
             ],
-            wanted,
+            end,
         )
