@@ -3,7 +3,7 @@
 python -m tests.bench.spark.short                 everything, about 75 minutes; writes its section of
                                                   docs/benchmarks.md
 python -m tests.bench.spark.short --quick         few rounds, small topics
-python -m tests.bench.spark.short --only steady   one part: steady, looks, small_partitions, columns, fields
+python -m tests.bench.spark.short --only steady   one part: steady, short_stream, looks, small_partitions, columns, fields
 python -m tests.bench.spark.short --zips          as PySpark is installed, not as krammar.spark.session starts it
 """
 
@@ -55,6 +55,11 @@ _PARTS = {
         "`partitions`, with two (ListOffsets for earliest offsets, Fetch); and for the rows that this has read. No task runs in\n"
         "Python. Of `addBatch`, this is about 6 ms: 1.3 ms for ListOffsets, 4.5 ms to fetch and convert the rows; the rest is\n"
         "Spark's. In the phase `commitOffsets` Spark writes a file of the checkpoint, and calls nothing in Python.",
+    ),
+    "short_stream": (
+        "A short stream",
+        "Milliseconds for a query with `Trigger.AvailableNow` that reads 30 MB of records of 1 kB in one micro-batch, from its start to\n"
+        "its end. The start of the Python process that plans is most of the difference to a source in Java.",
     ),
     "looks": (
         "First rows",
@@ -110,6 +115,18 @@ class Short:
                                 row = f"{setting.title}: {phase}"
                                 times.setdefault(row, {}).setdefault(name, []).append(took)
             self._say("steady", setting.title)
+
+    def short_stream(self) -> None:
+        topic = Topic(1000, "none", 30_000)
+        fill(self.broker, topic)
+        self._rounds(
+            "short_stream",
+            "30 MB",
+            {
+                OURS: lambda: self.jobs.stream(OURS, topic),
+                CONNECTOR: lambda: self.jobs.stream(CONNECTOR, topic),
+            },
+        )
 
     def looks(self) -> None:
         topic = Topic(100, "none", 5_000_000 // (10 if self.quick else 1))
