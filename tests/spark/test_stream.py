@@ -21,10 +21,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from krammar.broker import Broker
 from krammar.client import Client
 from krammar.logfiles.uuids import format_uuid
-from krammar.spark import undocumented
+from krammar.spark import limits, undocumented
 from krammar.spark.datasource import KrammarDataSource
 from krammar.spark.errors import BrokerError, DataLossError, OptionError, SparkSourceError
-from krammar.spark.kafka import source as kafka_source
 from krammar.spark.kafka.stream import limited
 from krammar.spark.kafka.stream.reader import PlainStreamReader
 from krammar.spark.offsets import of_json
@@ -324,7 +323,7 @@ def test_wrong_options(options: dict[str, str], message: str) -> None:
 
 
 def test_limits_before_spark_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_source, "_HAS_LIMITS", False)
+    monkeypatch.setattr(limits, "HAS_LIMITS", False)
     options = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "x"}
     plain = KrammarDataSource(options)
     assert isinstance(plain.streamReader(plain.schema()), PlainStreamReader)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import groupby
@@ -38,7 +38,7 @@ _REFUSED_SECONDS = 0.1
 
 def read_tasks(
     client: Client, tasks: Sequence[Task], *, fail_on_data_loss: bool, with_headers: bool = True
-) -> Iterator[tuple[Task, int, pa.RecordBatch]]:
+) -> Generator[tuple[Task, int, pa.RecordBatch]]:
     """Yield the records of tasks, each of another partition.
 
     Each item is the task, the type of the records' timestamps, and an Arrow record batch with the columns of

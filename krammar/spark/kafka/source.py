@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from krammar.spark.brokers import CLIENTS
-from krammar.spark.errors import OptionError
 from krammar.spark.kafka.plan import named_topics, plan, select
 from krammar.spark.kafka.tasks import KafkaPartition, TaskReader
 from krammar.spark.options import Options
 from krammar.spark.pushdown import FilteringReader
-from krammar.spark.undocumented import PYSPARK
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader
     from pyspark.sql.types import StructType
-
-_HAS_LIMITS = PYSPARK >= (4, 2)
 
 
 def schema(options: Options) -> StructType:
@@ -35,19 +31,12 @@ def stream_reader(options: Options, schema: StructType) -> DataSourceStreamReade
     Raises:
         OptionError: an option needs a newer PySpark, or options contradict each other.
     """
-    # Batches need none of the modules that this function imports.
     named_topics(options)
-    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
-        if options.given(name) and not _HAS_LIMITS:
-            raise OptionError(name, "needs PySpark 4.2 or later")
-    if options.given("maxTriggerDelay") and not options.given("minOffsetsPerTrigger"):
-        raise OptionError("maxTriggerDelay", "has no meaning without minOffsetsPerTrigger")
-    most, least = options["maxOffsetsPerTrigger"], options["minOffsetsPerTrigger"]
-    if most is not None and least is not None and least > most:
-        raise OptionError(
-            "minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger={most}"
-        )
-    if not _HAS_LIMITS:
+    # Batches need none of the modules that this function imports.
+    from krammar.spark.limits import HAS_LIMITS, check_limits
+
+    check_limits(options)
+    if not HAS_LIMITS:
         from krammar.spark.kafka.stream.reader import PlainStreamReader
 
         return PlainStreamReader(options, schema)

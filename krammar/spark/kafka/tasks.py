@@ -103,7 +103,7 @@ class TaskReader:
         from krammar.spark.kafka.read import read_tasks
 
         fail = self.options["failOnDataLoss"]
-        tasks = [task for task in tasks if _is_same_topic(client, task, fail)]
+        tasks = [task for task in tasks if is_same_topic(client, task, fail)]
         any_rows = rows_of(self.options, arrow_schema(self.schema), "", -1)
         rows = {task: any_rows.at(task.topic, task.partition) for task in tasks}
         for task, timestamp_type, batch in read_tasks(
@@ -118,7 +118,7 @@ class TaskReader:
         return broker_errors(self.settings, doing)
 
 
-def _is_same_topic(client: Client, task: Task, fail: bool) -> bool:
+def is_same_topic(client: Client, task: Task, fail: bool) -> bool:
     """Return whether the topic still has the id for which the task was planned.
 
     Brokers are not asked if the client knows the topic by this id and fetches by id: they refuse to fetch

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -19,6 +17,7 @@ from krammar.spark.kafka.plan import Task
 from krammar.spark.kafka.stream.position import Json, StreamPosition
 from krammar.spark.kafka.stream.reader import KafkaStreamReader
 from krammar.spark.kafka.tasks import KafkaPartition
+from krammar.spark.limits import default_limit
 from krammar.spark.offsets import offsets_to_json
 from krammar.spark.options import Options
 from krammar.spark.undocumented import RowPassingReader
@@ -56,12 +55,7 @@ class LimitedStreamReader(KafkaStreamReader, RowPassingReader, SupportsTriggerAv
         )
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # No limit expresses both options. ``latestOffset`` reads their values from the options anyway.
-        if self.options.given("maxOffsetsPerTrigger"):
-            return ReadMaxRows(self.options["maxOffsetsPerTrigger"])
-        if self.options.given("minOffsetsPerTrigger"):
-            return ReadMinRows(self.options["minOffsetsPerTrigger"])
-        return ReadAllAvailable()
+        return default_limit(self.options)
 
     def prepareForTriggerAvailableNow(self) -> None:
         with self.broker_errors("finding new records"):

@@ -15,7 +15,6 @@ the loss is certain or the user has accepted losses: a restart then continues wh
 
 from __future__ import annotations
 
-import time
 from collections.abc import Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from krammar.spark.errors import MissingDataError
 from krammar.spark.kafka.plan import Ends, Task, selects
 from krammar.spark.kafka.stream.position import Offsets, StreamPosition
 from krammar.spark.kafka.stream.snapshots import StreamSnapshot, StreamSnapshots
+from krammar.spark.limits import TriggerLimits
 from krammar.spark.loss import check_offset, report_loss
 from krammar.spark.offsets import check_partitions
 from krammar.spark.option_table import Use
@@ -73,7 +73,7 @@ class StreamPlanner:
         self._batch: _Batch | None = None
         # Ends for Trigger.AvailableNow.
         self._fixed: StreamSnapshot | None = None
-        self._last_trigger: float | None = None
+        self._limits = TriggerLimits(options)
         # Missing topics and partitions that a warning has reported.
         self._warned: set[str] = set()
         # Partitions that were read and do not exist any more, although the options select them.
@@ -205,21 +205,9 @@ class StreamPlanner:
     def _limit(self, begins: Offsets, ends: Offsets) -> Offsets | None:
         """Apply the limits per trigger: return the ends, or None if there are too few records yet."""
         sizes = {at: ends[at] - begin for at, begin in begins.items() if ends[at] > begin}
-        total = sum(sizes.values())
-        if self._options.given("minOffsetsPerTrigger") and self._fixed is None:
-            now = time.monotonic()
-            delay = self._options["maxTriggerDelay"] / 1000
-            waiting = self._last_trigger is not None and now - self._last_trigger < delay
-            if waiting and total < self._options["minOffsetsPerTrigger"]:
-                return None
-            self._last_trigger = now
-        most = self._options["maxOffsetsPerTrigger"]
-        if most is None:
-            return ends
-        # In proportion to the size of each partition, but at least one offset of each.
-        return ends | {
-            at: begins[at] + min(size, max(1, most * size // total)) for at, size in sizes.items()
-        }
+        if self._fixed is None and self._limits.waits(sum(sizes.values())):
+            return None
+        return ends | {at: begins[at] + share for at, share in self._limits.shares(sizes).items()}
 
     # The tasks of a batch.
 
