@@ -12,7 +12,7 @@ from krammar.journal.checkpoints import Checkpoint
 from krammar.journal.errors import FrameError, MessageError, MustStartReplayError
 from krammar.journal.fixed_framing import MAGIC_WORD, FixedFraming
 from krammar.journal.frames import Framing
-from krammar.journal.journals import Frame, Reader
+from krammar.journal.journals import Frame, FrameReader, Reader
 from krammar.journal.messages import Envelope, MessageClass, class_for
 from krammar.journal.sequencer import Sequencer
 from krammar.journal.specs import JournalSpec
@@ -116,7 +116,7 @@ class ReadUncommittedIter(Closing, Iterator[Envelope]):
         messages: the class of the messages, or a function that returns it for the journal's spec.
     """
 
-    def __init__(self, reader: Reader, messages: MessageClass) -> None:
+    def __init__(self, reader: FrameReader, messages: MessageClass) -> None:
         self.reader = reader
         self.messages = messages
         self._class = class_for(messages, reader.spec)

@@ -43,18 +43,10 @@ class AsyncAppend(Protocol):
         """Wait until the append is done, and return it. Raises AppendError if it has failed."""
 
 
-class Reader(Protocol):
-    """Reads the frames of a journal that begin between two offsets.
-
-    ``offset`` is the offset of the next frame. ``journal_id`` is the journal's id, or the null UUID as long as it is
-    unknown: of journals in topics before the first read, and of brokers without topic ids. If frames were deleted,
-    the reader logs a warning and continues with the next existing one.
-    """
+class FrameReader(Protocol):
+    """Reads frames of a journal. ``offset`` is the offset of the next frame."""
 
     offset: int
-
-    @property
-    def journal_id(self) -> UUID: ...
 
     @property
     def spec(self) -> JournalSpec: ...
@@ -66,6 +58,20 @@ class Reader(Protocol):
             UnknownJournalError: the journal was deleted, or deleted and created again.
         """
 
+    def close(self) -> None: ...
+
+
+class Reader(FrameReader, Protocol):
+    """Reads the frames of a journal that begin between two offsets.
+
+    ``journal_id`` is the journal's id, or the null UUID as long as it is
+    unknown: of journals in topics before the first read, and of brokers without topic ids. If frames were deleted,
+    the reader logs a warning and continues with the next existing one.
+    """
+
+    @property
+    def journal_id(self) -> UUID: ...
+
     def between(self, begin: int, end: int) -> Reader:
         """Return another reader of the same journal for these offsets; both readers stay usable."""
 
@@ -74,8 +80,6 @@ class Reader(Protocol):
 
         The ranges are sorted, and begin and end with a frame. There may be many, with one frame each.
         """
-
-    def close(self) -> None: ...
 
 
 class Journals(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
+from datetime import timedelta
 from itertools import chain
 from typing import NamedTuple
 
@@ -82,6 +83,12 @@ class ProducerProgress:
                 f"{journal}: the producer {producer} has the invalid clock {last_ack} or offset {begin}"
             )
         return cls(last_ack, begin)
+
+
+def oldest_remembered(newest: int, horizon: timedelta) -> int:
+    """Return the clock before which producers are forgotten, if ``newest`` is that of the newest message."""
+    # Clocks are sixteenths of 100 ns.
+    return newest - horizon // timedelta(microseconds=1) * 160
 
 
 def id_of(node: int) -> ProducerID:

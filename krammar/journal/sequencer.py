@@ -19,7 +19,13 @@ from datetime import timedelta
 
 from krammar.journal.errors import CheckpointError, MustStartReplayError, SequencerError
 from krammar.journal.messages import Envelope
-from krammar.journal.producers import OpenTransaction, ProducerProgress, ProducerState, id_of
+from krammar.journal.producers import (
+    OpenTransaction,
+    ProducerProgress,
+    ProducerState,
+    id_of,
+    oldest_remembered,
+)
 from krammar.journal.uuids import NODE_MASK, VERSION_1, VERSION_MASK, Flags, ProducerID, get_clock
 
 # Replays: reading the messages of a committed transaction again that are not in the ring buffer any more.
@@ -427,10 +433,9 @@ class Sequencer:
         if self._ready or self._replay is not None:
             self._require_drained()
         if prune_horizon:
-            # Clocks are sixteenths of 100 ns.
-            horizon = prune_horizon // timedelta(microseconds=1) * 160
             for producers in self._journals.values():
-                oldest = max((p.latest for p in producers.values()), default=0) - horizon
+                newest = max((p.latest for p in producers.values()), default=0)
+                oldest = oldest_remembered(newest, prune_horizon)
                 closed = [(node, p) for node, p in producers.items() if p.sequence is None]
                 for node, p in closed:
                     if p.last_ack < oldest:

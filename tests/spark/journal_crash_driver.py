@@ -102,26 +102,41 @@ def drive(order: dict[str, Any], fault: Fault) -> None:
         if done.exists():
             continue
         fault.enter("before publishing")
-        writer = KrammarDataSource(order["options"]).streamWriter(_SCHEMA, False)
-        writer = pickle.loads(pickle.dumps(writer))
-        fault.enter("publishing")
-        messages = []
-        for task in range(TASKS):
-            context = TaskContext._getOrCreate()
-            context._localProperties = {
-                "streaming.sql.batchId": str(number),
-                "sql.streaming.queryId": "the-query",
-            }
-            messages.append(writer.write(iter(_rows(order["topic"], number, task))))
-            TaskContext._taskContext = None
+        tasks = [rows_of(order["topic"], number, task) for task in range(TASKS)]
+        messages = publish(order["options"], number, tasks, fault)
         fault.enter("between publishing and intents")
-        again = KrammarDataSource(order["options"]).streamWriter(_SCHEMA, False)
-        again.commit(pickle.loads(pickle.dumps(messages)), number)
+        commit(order["options"], number, messages)
         fault.enter("before Spark's commit")
         done.touch()
 
 
-def _rows(topic: str, batch: int, task: int) -> list[pa.RecordBatch]:
+def publish(
+    options: dict[str, str], number: int, tasks: list[list[pa.RecordBatch]], fault: Fault
+) -> list[Any]:
+    """Write the tasks of a micro-batch; return what they send to the driver."""
+    writer = KrammarDataSource(options).streamWriter(_SCHEMA, False)
+    writer = pickle.loads(pickle.dumps(writer))
+    fault.enter("publishing")
+    messages = []
+    for rows in tasks:
+        context = TaskContext._getOrCreate()
+        context._localProperties = {
+            "streaming.sql.batchId": str(number),
+            "sql.streaming.queryId": "the-query",
+        }
+        messages.append(writer.write(iter(rows)))
+        TaskContext._taskContext = None
+    return messages
+
+
+def commit(options: dict[str, str], number: int, messages: list[Any]) -> None:
+    """Commit a micro-batch, with another writer than that of its tasks."""
+    writer = KrammarDataSource(options).streamWriter(_SCHEMA, False)
+    writer.commit(pickle.loads(pickle.dumps(messages)), number)
+
+
+def rows_of(topic: str, batch: int, task: int) -> list[pa.RecordBatch]:
+    """Return the rows of a task."""
     names = [f"{batch}-{task}-{row}" for row in range(ROWS)]
     return [
         pa.RecordBatch.from_pydict(
@@ -132,7 +147,8 @@ def _rows(topic: str, batch: int, task: int) -> list[pa.RecordBatch]:
     ]
 
 
-def main() -> None:
+def serve(drive: Callable[[dict[str, Any], Fault], None]) -> None:
+    """Run drivers, as the orders on standard input say."""
     for line in sys.stdin:
         order = json.loads(line)
         if order["at"] < 0:  # modules that are loaded now are not loaded again by each driver
@@ -163,4 +179,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(drive)

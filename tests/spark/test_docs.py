@@ -74,7 +74,7 @@ def test_all_of_the_page(spark: SparkSession, orders: ModuleType, tmp_path: Path
 def _fill(servers: str, orders: ModuleType) -> None:
     """Three orders, a committed offset, and the topics that queries read or write."""
     with Client(servers) as client:
-        for topic in ("orders", "copy", "numbers", "journal"):
+        for topic in ("orders", "copy", "numbers", "journal", "checked"):
             client.admin.create_topic(topic, partitions=1)
         with client.producer() as producer:
             for _ in range(3):

@@ -9,7 +9,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from krammar.broker import Broker
 from krammar.client import Client
 from krammar.journal import FileJournals, ReadCommittedIter, ReadUncommittedIter, TopicJournals
 from tests.spark.journal_crash_driver import BATCHES, TASKS, values_of
+from tests.spark.journal_pipeline_driver import FIRST, SECOND
 from tests.spark.journal_spark_driver import (
     DRIVER_ACKNOWLEDGING,
     DRIVER_PUBLISHING,
@@ -46,15 +47,17 @@ STEPS = {
 class Driver:
     """Runs queries in processes that may be killed."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.spark.journal_crash_driver") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.journal_crash_driver"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
 
-    def run(self, options: dict[str, str], topic: str, at: int = 0, begin: str = "") -> str | None:
+    def run(
+        self, options: Mapping[str, object], topic: str, at: int = 0, begin: str = ""
+    ) -> str | None:
         """Run until call number ``at``, or until the step ``begin``, and say what was being done then; None if
         all was done before. With -1 it is run by a process that is not killed, and from which the others are
         forked."""
@@ -210,3 +213,79 @@ def test_a_query_of_spark_is_killed(spark: SparkSession, tmp_path: Path) -> None
             run(spark, "krammar", tmp_path, servers, "orders")
             assert sorted(committed(journals, "orders")) == expected
             assert written(journals, "orders") > len(expected) + 1
+
+
+# A pipeline: a query writes a journal, and another one reads it as a stream and writes the next journal.
+
+kills = pytest.mark.parametrize("count", [6, pytest.param(30, marks=pytest.mark.sweep)])
+
+
+@pytest.fixture(scope="module")
+def pipeline() -> Iterator[Driver]:
+    pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2")
+    driver = Driver("tests.spark.journal_pipeline_driver")
+    yield driver
+    driver.close()
+
+
+@kills
+def test_a_pipeline_in_files_is_killed(pipeline: Driver, tmp_path: Path, count: int) -> None:
+    def places(topic: str) -> dict[str, str]:
+        root = tmp_path / topic
+        with FileJournals(root) as journals:
+            for number in range(2):
+                journals.create(f"{topic}{FIRST}/{number}")
+        return {"path": str(root)}
+
+    def check(topic: str) -> None:
+        with FileJournals(tmp_path / topic) as journals:
+            for name in (FIRST, SECOND):
+                assert sorted(committed(journals, topic + name)) == ALL
+
+    kill(pipeline, tmp_path, count, places, check)
+
+
+@kills
+def test_a_pipeline_in_topics_is_killed(pipeline: Driver, tmp_path: Path, count: int) -> None:
+    with Broker.start() as broker, Client(broker.bootstrap_servers) as client:
+        servers = str(broker.bootstrap_servers)
+
+        def places(topic: str) -> dict[str, str]:
+            for name in (FIRST, SECOND):
+                client.admin.create_topic(topic + name, 2)
+            return {"kafka.bootstrap.servers": servers}
+
+        def check(topic: str) -> None:
+            with TopicJournals(servers) as journals:
+                for name in (FIRST, SECOND):
+                    assert sorted(committed(journals, topic + name)) == ALL
+
+        kill(pipeline, tmp_path, count, places, check)
+
+
+def kill(
+    pipeline: Driver,
+    folder: Path,
+    count: int,
+    places: Callable[[str], dict[str, str]],
+    check: Callable[[str], None],
+) -> None:
+    """Kill runs of pipelines ``count`` times, each somewhere. A pipeline whose run was not killed is complete."""
+    chance = random.Random(count)
+    killed: list[str] = []
+    number = 0
+
+    def options(topic: str) -> dict[str, object]:
+        (folder / "checkpoints" / topic).mkdir(parents=True)
+        return {"places": places(topic), "folder": str(folder / "checkpoints" / topic)}
+
+    pipeline.run(options("warm"), "warm", -1)
+    while len(killed) < count:
+        number += 1
+        topic = f"p{number}"
+        given = options(topic)
+        while (step := pipeline.run(given, topic, chance.randrange(20, 200))) is not None:
+            killed.append(step)
+            assert len(killed) < 10 * count
+        check(topic)
+    assert len(set(killed)) > 3, killed

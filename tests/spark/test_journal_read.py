@@ -76,10 +76,12 @@ def uuid(producer: int, clock: int, flags: int) -> UUID:
 
 
 def message(producer: int, clock: int, flags: int, value: bytes = b"") -> wire.Row:
+    """Return a message with these parts of a UUID."""
     return wire.Row(uuid=uuid(producer, clock, flags), value=value)
 
 
 def fill(journals: FileJournals | TopicJournals, journal: str, messages: Iterable[Any]) -> None:
+    """Append messages to a journal."""
     framing = journals.spec(journal).framing
     for each in messages:
         journals.append(journal, framing.marshal(each))
@@ -107,14 +109,13 @@ def test_parts_have_what_the_sequencer_gives(
             envelope.begin for envelope in ReadCommittedIter(journals.reader("j"), wire.Row)
         )
         every = list(ReadUncommittedIter(journals.reader("j"), wire.Row))
-        end = journals.offsets("j")[1]
     scan = Scan(0)
     for number, envelope in enumerate(every):
         if number in cuts and number:
             scan.cut(envelope.begin)
-        scan.add(envelope.begin, envelope.message.uuid)
+        scan.add(envelope.begin, envelope.end, envelope.message.uuid)
     found = []
-    for part in scan.finish(end):
+    for part in scan.take():
         passes = Filter(pickle.loads(pickle.dumps(part))).passes
         found += [
             envelope.begin
@@ -325,12 +326,6 @@ def test_options_that_do_not_fit(tmp_path: Path, options: dict[str, str], text: 
     with pytest.raises(OptionError) as failure:
         rows(tmp_path, **options)
     assert text in str(failure.value)
-
-
-def test_streams_are_not_there_yet(tmp_path: Path) -> None:
-    source = KrammarDataSource({"source": "journal", "path": str(tmp_path)})
-    with pytest.raises(OptionError, match="in batches, not as a stream"):
-        source.streamReader(source.schema()).initialOffset()
 
 
 # Topics.

@@ -4,15 +4,21 @@ An acknowledgement may follow long after its messages. So the driver first scans
 sequencing needs: the offsets at which each acknowledged transaction begins and ends, and the clocks between which its
 messages are. With that, a task decides for each message of its part whether a sequencer that reads the
 whole journal would return it; see ``krammar.journal.Sequencer``.
+
+A batch scans each journal once, from its beginning. A stream scans on from where it has stopped, and takes the parts
+that are complete for each micro-batch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import NamedTuple
 from uuid import UUID
 
 from krammar.journal import Flags, get_clock
+from krammar.journal.producers import oldest_remembered
 from krammar.journal.uuids import NODE_MASK, VERSION_1, VERSION_MASK
 
 _CONTINUE, _ACK = Flags.CONTINUE_TXN.value, Flags.ACK_TXN.value
@@ -37,7 +43,7 @@ class CommittedPart:
         seen: by producer: the largest clock before the part, if a transaction is open where the part begins
         acked: by producer: the last acknowledged clock before the part, for producers that have messages
             outside of transactions in the part
-        free: whether the part has messages outside of transactions
+        free: whether the part has messages outside of transactions that may be committed
     """
 
     begin: int
@@ -48,40 +54,81 @@ class CommittedPart:
     free: bool = False
 
 
+class ScannedProducer(NamedTuple):
+    """The state of a producer at an offset.
+
+    Attributes:
+        node: its id
+        last_ack: see ``krammar.journal.ProducerState``
+        latest: the largest clock of its messages; the same as ``last_ack`` without an open transaction
+        begin: the offset of the first message of its open transaction; -1 if there is none
+    """
+
+    node: int
+    last_ack: int
+    latest: int
+    begin: int = -1
+
+
 class _Producer:
-    """A producer's state; see ``krammar.journal.sequencer``."""
+    """A producer's state; see ``krammar.journal.sequencer``.
 
-    __slots__ = ("begin", "last_ack", "latest")
+    ``first`` is the smallest clock of the open transaction, or less if it is unknown.
+    """
 
-    def __init__(self, last_ack: int) -> None:
-        self.last_ack = self.latest = last_ack
-        self.begin = -1
+    __slots__ = ("begin", "first", "last_ack", "latest")
+
+    def __init__(self, last_ack: int, latest: int, begin: int = -1) -> None:
+        self.last_ack = self.first = last_ack
+        self.latest = latest
+        self.begin = begin
 
 
 class Scan:
-    """Collects the transactions of a journal, message by message; ``finish`` returns the parts."""
+    """Collects the transactions of a journal, message by message; ``take`` returns the parts.
 
-    def __init__(self, begin: int) -> None:
-        self.parts = [CommittedPart(begin, begin)]
-        self._producers: dict[int, _Producer] = {}
+    Attributes:
+        end: the offset after the last acknowledgement or message outside of transactions. Everything up to it is
+            decided. Messages that follow belong to open transactions
+        has_committed: whether there may be committed messages before ``end`` that were not taken
+
+    Args:
+        begin: the offset of the first message.
+        producers: the states of producers at ``begin``.
+    """
+
+    def __init__(self, begin: int, producers: Iterable[ScannedProducer] = ()) -> None:
+        self.end = begin
+        self.has_committed = False
+        self._producers = {p.node: _Producer(*p[1:]) for p in producers}
+        # The states at ``end`` of producers that have changed since; None if a producer was unknown.
+        self._changed: dict[int, ScannedProducer | None] = {}
         self._spans: list[tuple[int, CommittedSpan]] = []
+        self._parts = [CommittedPart(begin, begin, seen=self._seen())]
         self._acked: dict[int, int] = {}
+
+    @property
+    def part_begin(self) -> int:
+        """The offset at which the current part begins."""
+        return self._parts[-1].begin
 
     def cut(self, offset: int) -> None:
         """Begin a new part at an offset."""
-        self.parts[-1].end = offset
-        part = CommittedPart(offset, offset)
-        part.seen = {node: p.latest for node, p in self._producers.items() if p.begin >= 0}
-        self.parts.append(part)
+        self._parts[-1].end = offset
+        self._parts.append(CommittedPart(offset, offset, seen=self._seen()))
         self._acked = {}
 
-    def add(self, offset: int, uuid: UUID) -> None:
-        """Add the next message."""
+    def _seen(self) -> dict[int, int]:
+        return {node: p.latest for node, p in self._producers.items() if p.begin >= 0}
+
+    def add(self, begin: int, end: int, uuid: UUID) -> None:
+        """Add the next message; ``begin`` and ``end`` are its offsets."""
         number = uuid.int
         flags = number >> 48 & 0x3FF
-        part = self.parts[-1]
+        part = self._parts[-1]
         if number & VERSION_MASK != VERSION_1 or flags > _ACK:
-            part.free = True
+            part.free = self.has_committed = True
+            self._decide(end)
             return
         clock = get_clock(uuid)
         node = number & NODE_MASK
@@ -89,44 +136,125 @@ class Scan:
         if p is None:
             if not clock:
                 return
-            p = self._producers[node] = _Producer(clock - 1)
+            p = self._producers[node] = _Producer(clock - 1, clock - 1)
+            self._changed[node] = None
         if flags == _CONTINUE:
             if clock > p.latest:
+                if node not in self._changed:
+                    self._changed[node] = ScannedProducer(node, p.last_ack, p.latest, p.begin)
                 p.latest = clock
                 if p.begin < 0:
-                    p.begin = offset
+                    p.begin = begin
+                    p.first = clock
             return
         before = self._acked.setdefault(node, p.last_ack)
         if flags == _ACK:
-            if p.begin >= 0 and clock > p.last_ack:
-                self._spans.append((node, CommittedSpan(p.begin, offset, p.last_ack, clock)))
+            if p.begin >= 0 and clock > p.first:
+                self._spans.append((node, CommittedSpan(p.begin, begin, p.last_ack, clock)))
+                self.has_committed = True
             p.last_ack = p.latest = clock
             p.begin = -1
             if not clock:  # the producer has ended
                 del self._producers[node]
-            return
-        part.free = True
-        part.acked[node] = before
-        if clock > p.last_ack:
-            p.last_ack = p.latest = clock
-            p.begin = -1
+        else:
+            part.free = True
+            part.acked[node] = before
+            if clock > p.last_ack:
+                self.has_committed = True
+                p.last_ack = p.latest = clock
+                p.begin = -1
+        self._decide(end)
 
-    def finish(self, end: int) -> list[CommittedPart]:
-        """Return the parts that have committed messages; ``end`` is the journal's end."""
-        self.parts[-1].end = end
-        spans = sorted(self._spans, key=lambda each: each[1].begin)
-        for part in self.parts:
-            spans = [each for each in spans if each[1].end > part.begin]
-            for node, span in spans:
-                if span.begin >= part.end:
-                    break
-                part.spans.setdefault(node, []).append(span)
-            part.seen = {
-                node: clock
-                for node, clock in part.seen.items()
-                if node in part.spans and part.spans[node][0].begin < part.begin
-            }
-        return [part for part in self.parts if part.free or part.spans]
+    def _decide(self, end: int) -> None:
+        self.end = end
+        if self._changed:
+            self._changed = {}
+
+    def take(self) -> list[CommittedPart]:
+        """Return the parts before ``end`` that have committed messages, and continue after it.
+
+        If transactions had begun before the scan, the first part is that of their first messages.
+        """
+        end = self.end
+        parts = [part for part in self._parts if part.begin < end]
+        following = [part for part in self._parts if part.begin >= end]
+        if parts:
+            rest = CommittedPart(
+                end,
+                following[0].begin if following else end,
+                seen={p.node: p.latest for p in self._at_end() if p.begin >= 0},
+            )
+            if not following:
+                self._acked = {}
+            if not following or following[0].begin > end:
+                following.insert(0, rest)
+            parts[-1].end = end
+        spans, self._spans = self._spans, []
+        self._parts = following
+        self.has_committed = False
+        return list(_committed(parts, spans))
+
+    def _at_end(self) -> list[ScannedProducer]:
+        """Return the states of producers at ``end``."""
+        changed = self._changed
+        found = [
+            (
+                changed[node]
+                if node in changed
+                else ScannedProducer(node, p.last_ack, p.latest, p.begin)
+            )
+            for node, p in sorted(self._producers.items())
+        ]
+        return [p for p in found if p is not None]
+
+    def producers(self, horizon: timedelta, first: int) -> list[ScannedProducer]:
+        """Return the states of producers at ``end``, sorted, without those that are forgotten.
+
+        A producer is forgotten if its last message is older than the newest message of all by more than the
+        horizon, and it has no open transaction, or one of which messages were deleted.
+
+        Args:
+            first: the first offset of the journal that exists.
+        """
+        found = self._at_end()
+        newest = max((p.latest for p in found), default=0)
+        oldest = oldest_remembered(newest, horizon)
+        kept = []
+        for p in found:
+            if p.latest >= oldest or p.begin >= first or p.node in self._changed:
+                kept.append(p)
+            else:
+                del self._producers[p.node]
+        return kept
+
+
+def _committed(
+    parts: Sequence[CommittedPart], spans: list[tuple[int, CommittedSpan]]
+) -> Iterator[CommittedPart]:
+    """Yield the parts that have committed messages, with the transactions that overlap them."""
+    if not parts:
+        return
+    spans = sorted(spans, key=lambda each: each[1].begin)
+    begin = parts[0].begin
+    if spans and spans[0][1].begin < begin:
+        earlier = CommittedPart(spans[0][1].begin, begin)
+        for node, span in spans:
+            if span.begin < begin:
+                earlier.spans.setdefault(node, []).append(span)
+        yield earlier
+    for part in parts:
+        spans = [each for each in spans if each[1].end > part.begin]
+        for node, span in spans:
+            if span.begin >= part.end:
+                break
+            part.spans.setdefault(node, []).append(span)
+        part.seen = {
+            node: clock
+            for node, clock in part.seen.items()
+            if node in part.spans and part.spans[node][0].begin < part.begin
+        }
+        if part.free or part.spans:
+            yield part
 
 
 class Filter:
@@ -137,6 +265,7 @@ class Filter:
         self._open = {node: next(spans) for node, spans in self._spans.items()}
         self._seen = dict(part.seen)
         self._acked = dict(part.acked)
+        self._free = part.free
         # Producers that have ended, and have written nothing since.
         self._ended: set[int] = set()
 
@@ -145,7 +274,7 @@ class Filter:
         number = uuid.int
         flags = number >> 48 & 0x3FF
         if number & VERSION_MASK != VERSION_1 or flags > _ACK:
-            return True
+            return self._free
         node = number & NODE_MASK
         clock = get_clock(uuid)
         if self._ended and clock and node in self._ended:
@@ -171,7 +300,7 @@ class Filter:
             if not clock:
                 self._ended.add(node)
             return False
-        if clock <= before:
+        if clock <= before or not self._free:
             return False
         self._acked[node] = clock
         return True

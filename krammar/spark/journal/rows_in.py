@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from uuid import UUID
 
 import journal_wire as wire
 import pyarrow as pa
@@ -17,7 +18,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from krammar.journal import Envelope, get_clock, get_flags, time_of
+from krammar.journal import Envelope, get_clock, time_of
+from krammar.journal.uuids import VERSION_1, VERSION_MASK
 from krammar.spark.errors import OptionError
 from krammar.spark.journal.rows_out import message_class
 from krammar.spark.options import Options
@@ -74,50 +76,65 @@ def _typed(options: Options) -> Mapped | None:
 
 def batches(options: Options, envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of envelopes as Arrow record batches."""
-    schema = journal_schema(options)
+    columns = arrow_schema(journal_schema(options))
     typed = _typed(options)
-    convert = _plain if typed is None else typed.to_spark
-    assert convert is not None
-    columns = arrow_schema(schema)
-    names = schema.names
-    rows: list[dict[str, Any]] = []
+    found: list[Envelope] = []
     size = 0
     for envelope in envelopes:
-        row = {"value": convert(envelope.message)} if typed else _plain(envelope.message)
-        uuid = envelope.message.get_uuid()
-        row["uuid"] = str(uuid)
-        row["journal"] = envelope.journal
-        row["beginOffset"] = envelope.begin
-        row["endOffset"] = envelope.end
-        if uuid.version == 1:
-            clock = get_clock(uuid)
-            # The clock is 0 in an acknowledgement that ends its producer.
-            row["timestamp"] = time_of(clock) // 1000 if clock else None
-            row["flags"] = int(get_flags(uuid))
+        found.append(envelope)
+        if typed is None:
+            message = envelope.message
+            size += len(message.key or b"") + len(message.value or b"")
         else:
-            row["timestamp"] = row["flags"] = None
-        rows.append(row)
-        size += envelope.end - envelope.begin if typed else _size(row)
-        if len(rows) >= _ROWS or size >= _BYTES:
-            yield _batch(rows, names, columns)
-            rows, size = [], 0
-    if rows:
-        yield _batch(rows, names, columns)
+            size += envelope.end - envelope.begin
+        if len(found) >= _ROWS or size >= _BYTES:
+            yield _batch(found, columns, typed)
+            found, size = [], 0
+    if found:
+        yield _batch(found, columns, typed)
 
 
-def _batch(rows: list[dict[str, Any]], names: list[str], schema: pa.Schema) -> pa.RecordBatch:
-    columns = [to_array([row[name] for row in rows], schema.field(name).type) for name in names]
-    return pa.record_batch(columns, schema=schema)
-
-
-def _plain(message: wire.Row) -> dict[str, Any]:
-    return {
-        "key": message.key,
-        "value": message.value,
-        # Null if there are none, as for records of topics.
-        "headers": [{"key": h.key, "value": h.value} for h in message.headers] or None,
+def _batch(envelopes: list[Envelope], schema: pa.Schema, typed: Mapped | None) -> pa.RecordBatch:
+    """Build the rows column by column: a dictionary for each row takes twice as long."""
+    messages = [envelope.message for envelope in envelopes]
+    uuids = [message.get_uuid() for message in messages]
+    columns: dict[str, Callable[[], list[Any]]] = {
+        "uuid": lambda: [str(uuid) for uuid in uuids],
+        "key": lambda: [message.key for message in messages],
+        "value": lambda: _values(messages, typed),
+        "headers": lambda: [_headers(message) for message in messages],
+        "journal": lambda: [envelope.journal for envelope in envelopes],
+        "beginOffset": lambda: [envelope.begin for envelope in envelopes],
+        "endOffset": lambda: [envelope.end for envelope in envelopes],
+        "timestamp": lambda: [_timestamp(uuid) for uuid in uuids],
+        "flags": lambda: [_flags(uuid) for uuid in uuids],
     }
+    arrays = [to_array(columns[name](), schema.field(name).type) for name in schema.names]
+    return pa.record_batch(arrays, schema=schema)
 
 
-def _size(row: dict[str, Any]) -> int:
-    return len(row["key"] or b"") + len(row["value"] or b"")
+def _values(messages: list[Any], typed: Mapped | None) -> list[Any]:
+    if typed is None:
+        return [message.value for message in messages]
+    convert = typed.to_spark
+    assert convert is not None
+    return [convert(message) for message in messages]
+
+
+def _headers(message: wire.Row) -> list[dict[str, Any]] | None:
+    # Null if there are none, as for records of topics.
+    return [{"key": h.key, "value": h.value} for h in message.headers] or None
+
+
+def _timestamp(uuid: UUID) -> int | None:
+    """Return the time of a UUID in microseconds since 1970."""
+    if uuid.int & VERSION_MASK != VERSION_1:
+        return None
+    clock = get_clock(uuid)
+    # The clock is 0 in an acknowledgement that ends its producer.
+    return time_of(clock) // 1000 if clock else None
+
+
+def _flags(uuid: UUID) -> int | None:
+    number = uuid.int
+    return number >> 48 & 0x3FF if number & VERSION_MASK == VERSION_1 else None

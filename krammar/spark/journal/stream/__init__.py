@@ -1,0 +1,1 @@
+"""``readStream`` of ``source=journal``."""
