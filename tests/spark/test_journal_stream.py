@@ -20,6 +20,8 @@ pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark 4.2 is n
 import journal_wire as wire
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
 from krammar.broker import Broker
 from krammar.client import Client
@@ -640,3 +642,58 @@ def test_equal_positions_are_the_same_text() -> None:
         return json.dumps(positions_to_json(found))
 
     assert text({"b": position, "a": position}) == text({"a": position, "b": position})
+
+
+# Spark itself.
+
+
+def test_queries_pass_rows_to_each_other(
+    spark: SparkSession, place: Place, broker: Broker, tmp_path: Path
+) -> None:
+    """A query writes a journal, another one reads it and writes the next. Both run twice."""
+    options = {name: str(value) for name, value in place.options.items() if name != "subscribe"}
+    if not isinstance(place.journals, FileJournals):
+        with Client(broker.bootstrap_servers) as client:
+            client.admin.create_topic("checked", 2)
+    (tmp_path / "in").mkdir()
+
+    def write(rows: DataFrame, topic: str) -> list[int]:
+        query = (
+            rows.writeStream.format("krammar")
+            .options(**options, delivery="journal", topic=topic)
+            .option("checkpointLocation", str(tmp_path / f"checkpoint-{topic}"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return [progress["numInputRows"] for progress in query.recentProgress]
+
+    expected = []
+    for number in range(2):
+        texts = [f"{number}-{line}" for line in range(30)]
+        expected += texts
+        (tmp_path / "in" / f"{number}.txt").write_text("\n".join(texts))
+        lines = spark.readStream.format("text").load(str(tmp_path / "in")).repartition(2)
+        write(lines.selectExpr("value AS key", "value"), "orders")
+        read = spark.readStream.format("krammar").options(
+            **options, source="journal", subscribe="orders", maxOffsetsPerTrigger="10"
+        )
+        counts = write(read.load().selectExpr("key", "upper(string(value)) AS value"), "checked")
+        assert sum(counts) == 30 and len(counts) > 1
+    found = (
+        spark.read.format("krammar")
+        .options(**options, source="journal", subscribe="checked")
+        .load()
+        .collect()
+    )
+    assert sorted(row.value.decode() for row in found) == sorted(expected)
+    if not isinstance(place.journals, FileJournals):
+        with Client(broker.bootstrap_servers) as client:
+            client.admin.delete_topic("checked")
+
+
+def test_an_error_of_a_stream_names_its_cause(spark: SparkSession, tmp_path: Path) -> None:
+    read = spark.readStream.format("krammar").options(source="journal")
+    query = read.load(str(tmp_path / "nowhere")).writeStream.format("noop").start()
+    with pytest.raises(StreamingQueryException, match="nowhere does not exist"):
+        query.processAllAvailable()

@@ -3,7 +3,7 @@
     python -m tests.bench.spark                 everything, some minutes; writes its section of
                                                 docs/benchmarks.md
     python -m tests.bench.spark --quick         two rounds, a tenth of the records
-    python -m tests.bench.spark --only count    one part: count, parquet, stream, last_percent, write
+    python -m tests.bench.spark --only count    one part: count, parquet, stream, journals, last_percent, write
 
 A missed aim is said aloud and in the report, and does not change the exit code: speed is no test.
 """
@@ -24,12 +24,14 @@ from tests.bench.page import put_file
 from tests.bench.spark.jobs import (
     CONFLUENT,
     CONNECTOR,
+    JOURNALS,
     LOGS,
     OURS,
     Jobs,
     Topic,
     end_spark,
     fill,
+    fill_journal,
     long_topic,
     start_spark,
     topics,
@@ -40,7 +42,7 @@ from tests.interop.apache import class_path
 from tests.interop.processes import Server, Unavailable
 
 _PAGE = Path(__file__).parents[3] / "docs" / "benchmarks.md"
-_PARTS = ("count", "parquet", "stream", "last_percent", "write")
+_PARTS = ("count", "parquet", "stream", "journals", "last_percent", "write")
 _UNZIPPED = "unzipped_stream"
 
 
@@ -130,6 +132,13 @@ class Bench:
         for index, topic in enumerate(self.topics):
             warm = not index
             self._rounds(part, topic, names, self.jobs.stream, topic.records, 3, warm)
+
+    def journals(self) -> None:
+        """The first topic, of 1 kB without compression, and the same records as rows of journals."""
+        topic = self.topics[0]
+        fill_journal(self.broker, topic)
+        names = [OURS, JOURNALS]
+        self._rounds("journals", topic, names, self.jobs.stream, topic.records, 3)
 
     def last_percent(self) -> None:
         names = [OURS, *self.connector]

@@ -7,15 +7,23 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import journal_wire as wire
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from krammar.client import Client
+from krammar.journal import (
+    FIXED_CONTENT_TYPE,
+    Publisher,
+    TopicJournals,
+    append_intents,
+    framing_by_content_type,
+)
 from tests.bench.broker.measure import WAIT, client
 from tests.interop.processes import Server
 
@@ -26,11 +34,20 @@ OURS = "krammar"
 CONNECTOR = "connector"
 CONFLUENT = "confluent-kafka"
 LOGS = "krammar, log folders"
+JOURNALS = "krammar, journals"
 ROWS = "constant rows in Python"
 
-FORMATS = {OURS: "krammar", CONNECTOR: "kafka", CONFLUENT: "confluent", ROWS: "rows"}
+FORMATS = {
+    OURS: "krammar",
+    CONNECTOR: "kafka",
+    CONFLUENT: "confluent",
+    JOURNALS: "krammar",
+    ROWS: "rows",
+}
 
 PARTITIONS = 4
+# Rows of a transaction of journals.
+TRANSACTION = 10_000
 # Of the first record, in milliseconds since 1970; each record is a millisecond after the one before.
 BEGAN = 1_750_000_000_000
 
@@ -51,6 +68,11 @@ class Topic:
     @property
     def name(self) -> str:
         return f"r{self.size}-{self.codec}-{self.records}"
+
+    @property
+    def journal(self) -> str:
+        """The topic that has the same records as the rows of a journal."""
+        return f"{self.name}-journal"
 
     @property
     def title(self) -> str:
@@ -76,8 +98,31 @@ def long_topic(*, quick: bool) -> Topic:
     return Topic(1000, "none", LONG // (10 if quick else 1))
 
 
+def values(topic: Topic) -> Iterator[bytes]:
+    """The values of a topic. Half of each is its own and random, so that it compresses to about half."""
+    source = random.Random(topic.size)
+    rest = b"abcdefghij" * (topic.size // 20)
+    for _ in range(topic.records):
+        yield source.randbytes(topic.size // 2) + rest
+
+
+def fill_journal(broker: Server, topic: Topic) -> None:
+    """Write the records as rows of journals, in acknowledged transactions of ``TRANSACTION`` rows."""
+    framing = framing_by_content_type(FIXED_CONTENT_TYPE)
+    targets = [(f"{topic.journal}/{number}", framing) for number in range(PARTITIONS)]
+    with Client(broker.bootstrap) as admin, TopicJournals(broker.bootstrap) as journals:
+        admin.admin.create_topic(topic.journal, PARTITIONS)
+        publisher = Publisher(journals)
+        for index, value in enumerate(values(topic)):
+            row = wire.Row(key=b"%d" % index, value=value)
+            target = targets[index % PARTITIONS]
+            publisher.publish_uncommitted(lambda _, target=target: target, row)  # type: ignore[misc]
+            if not (index + 1) % TRANSACTION or index + 1 == topic.records:
+                append_intents(journals, publisher.build_ack_intents())
+
+
 def fill(broker: Server, topic: Topic) -> None:
-    """Half of each value is its own and random, so that it compresses to about half."""
+    """Write the records of a topic."""
     admin = AdminClient(client(broker))
     admin.create_topics([NewTopic(topic.name, PARTITIONS, 1)])[topic.name].result(WAIT)
     producer = Producer(
@@ -92,12 +137,10 @@ def fill(broker: Server, topic: Topic) -> None:
             queue_buffering_max_kbytes=1_000_000,
         )
     )
-    source = random.Random(topic.size)
-    rest = b"abcdefghij" * (topic.size // 20)
-    for index in range(topic.records):
+    for index, value in enumerate(values(topic)):
         producer.produce(
             topic.name,
-            source.randbytes(topic.size // 2) + rest,
+            value,
             b"%d" % index,
             partition=index % PARTITIONS,
             timestamp=BEGAN + index,
@@ -227,12 +270,11 @@ class Jobs:
         return self._kafka(self.spark.read, contender, topic).load()  # type: ignore[no-any-return]
 
     def _kafka(self, reader: Any, contender: str, topic: Topic) -> Any:
-        return (
-            reader.format(FORMATS[contender])
-            .option("kafka.bootstrap.servers", self.broker.bootstrap)
-            .option("subscribe", topic.name)
-            .option("startingOffsets", "earliest")
-        )
+        reader = reader.format(FORMATS[contender])
+        reader = reader.option("kafka.bootstrap.servers", self.broker.bootstrap)
+        if contender == JOURNALS:
+            return reader.option("source", "journal").option("subscribe", topic.journal)
+        return reader.option("subscribe", topic.name).option("startingOffsets", "earliest")
 
     def count(self, contender: str, topic: Topic) -> int:
         return self.load(contender, topic).count()

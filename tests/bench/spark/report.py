@@ -24,10 +24,12 @@ from tests.bench.spark.jobs import (
     CONFLUENT,
     CONNECTOR,
     COUNTS,
+    JOURNALS,
     LOGS,
     LONG,
     OURS,
     PARTITIONS,
+    TRANSACTION,
     Cost,
     Topic,
 )
@@ -51,6 +53,11 @@ _TITLES = {
     "unzipped_stream": (
         "A streaming query, PySpark not in a zip",
         "The same query [without PySpark's zips](spark.md#starting), in a session of its own.",
+    ),
+    "journals": (
+        "A stream of journals",
+        f"The streaming query with `source=kafka`, and with `source=journal` over the same records as rows of journals, in\n"
+        f"transactions of {TRANSACTION:,} rows. The driver reads journals to find the end of a micro-batch, and the tasks read them again.",
     ),
     "long_count": (
         "Count of a long topic",
@@ -106,6 +113,11 @@ class Report:
                     if ratio is not None:
                         promise = f"{topic.title}, {what}{whose}: at least as fast as the connector"
                         yield Target(promise, f"{ratio:.2f} times", ratio >= 1)
+        for topic, runs in self.costs.get("journals", {}).items():
+            ratio = _ratio(runs, OURS, JOURNALS)
+            if ratio is not None:
+                promise = f"{topic.title}, stream of journals: at least 0.7 times as fast as `source=kafka`"
+                yield Target(promise, f"{ratio:.2f} times", ratio >= 0.7)
         for topic, runs in self.costs.get("last_percent", {}).items():
             ratio = _ratio(runs, CONNECTOR, OURS)
             if topic.size == 1000 and ratio is not None:
@@ -140,8 +152,8 @@ class Report:
             yield "**A quick run: few rounds, a tenth of the records, figures for orientation only.**"
         for part, (title, note) in _TITLES.items():
             if part in self.costs:
-                table = self._percent_table if part == "last_percent" else self._table
-                yield from table(title, note, self.costs[part])
+                tables = {"last_percent": self._percent_table, "journals": self._journal_table}
+                yield from tables.get(part, self._table)(title, note, self.costs[part])
         yield from failures(self.errors)
         yield from aims(self.targets())
 
@@ -185,6 +197,30 @@ class Report:
                         f"{_median(runs.get(name, []), lambda cost: cost.spark) or 0:.2f}"
                         for name in names
                     ),
+                )
+            )
+        yield from subsection(title, note, markdown_table(head, rows))
+
+    def _journal_table(
+        self, title: str, note: str, costs: dict[Topic, dict[str, list[Cost]]]
+    ) -> Iterator[str]:
+        names = (OURS, JOURNALS)
+        head = [
+            "Records",
+            *(f"{name} MB/s" for name in names),
+            f"{JOURNALS} ÷ {OURS}",
+            *(f"{name} CPU s" for name in names),
+        ]
+        rows = []
+        for topic, runs in costs.items():
+            clock = [_median(runs.get(name, []), lambda cost: cost.clock) for name in names]
+            used = [_median(runs.get(name, []), lambda cost: cost.spark) for name in names]
+            rows.append(
+                (
+                    topic.title,
+                    *(_figure(topic.bytes / 1e6, seconds, ",.0f") for seconds in clock),
+                    _times(_ratio(runs, OURS, JOURNALS)),
+                    *(f"{seconds or 0:.2f}" for seconds in used),
                 )
             )
         yield from subsection(title, note, markdown_table(head, rows))
