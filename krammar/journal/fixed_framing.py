@@ -12,6 +12,7 @@ from typing import Any
 from krammar.journal.errors import DesyncDetectedError, FrameError, MessageError
 from krammar.journal.frames import UNREADABLE, Framing, cannot_marshal
 from krammar.wire.errors import WireError
+from krammar.wire.versioned import VersionedCodec
 
 FIXED_CONTENT_TYPE = "application/x-krammar-fixed"
 
@@ -131,14 +132,21 @@ class FixedFraming(Framing):
     def _reader(self, cls: type[Any]) -> Callable[[bytes], Any]:
         """Return a function that decodes the message of a complete frame."""
         if hasattr(cls, "_programs"):
-            versioned = hasattr(cls, "_version_field")
-            version = cls.max_version if self.version is None else self.version
-            decode_from = cls.decode_from
+            newest = cls.max_version if self.version is None else self.version
+            decode_from = known = cls.decode_from
+            versions: dict[bytes, int] = {}
+            versioned = issubclass(cls, VersionedCodec)
+            if versioned:
+                # Reading the version here takes half as long as ``VersionedCodec.decode_from``.
+                known = super(VersionedCodec, cls).decode_from  # type: ignore[misc]
+                every = range(cls.min_version, cls.max_version + 1)
+                versions = {version.to_bytes(2, "big", signed=True): version for version in every}
 
             def read(frame: bytes) -> Any:
                 # Decode in place, without a copy of the payload.
+                version = versions.get(frame[8:10]) if versioned else newest
                 message, end = (
-                    decode_from(frame, 8) if versioned else decode_from(frame, 8, version)
+                    decode_from(frame, 8) if version is None else known(frame, 8, version)
                 )
                 if end != len(frame):
                     raise FrameError(f"{cls.__name__}: {len(frame) - end} bytes are left over")

@@ -106,6 +106,30 @@ def _unread_envelopes(
             yield from _envelopes(spec, [frame], cls)
 
 
+def read_uuids(reader: FrameReader, messages: MessageClass) -> Iterator[tuple[int, int, int]]:
+    """Yield the offsets of each message, begin and end, and its UUID, as ``uuid.UUID.int``.
+
+    Messages of transactions are not decoded if possible. Frames that are not messages are skipped with a warning. Errors of
+    the reader are raised.
+    """
+    spec = reader.spec
+    cls = class_for(messages, spec)
+    position = _uuid_position(spec.framing, cls)
+    end_position = position + 16
+    from_bytes = int.from_bytes
+    # Envelopes would take as long as all the rest.
+    while frames := reader.read():
+        for frame in frames:
+            begin, end, data = frame
+            if position >= 0:
+                number = from_bytes(data[position:end_position], "big")
+                if number & _KIND == _CONTINUES and data[:4] == MAGIC_WORD:
+                    yield begin, end, number
+                    continue
+            for envelope in _envelopes(spec, [frame], cls):
+                yield begin, end, envelope.message.get_uuid().int
+
+
 class ReadUncommittedIter(Closing, Iterator[Envelope]):
     """Iterates over all messages of a journal in the order in which they were written, including acknowledgements.
 

@@ -33,6 +33,9 @@ from krammar.journal import (
     TopicJournals,
     build_uuid,
     framing_by_content_type,
+    get_clock,
+    get_flags,
+    time_of,
 )
 from krammar.journal.fixed_framing import MAGIC_WORD
 from krammar.spark.datasource import KrammarDataSource
@@ -46,6 +49,7 @@ from krammar.spark.errors import (
 from krammar.spark.journal.committed import Filter, Scan
 from krammar.spark.journal.source import JournalReader
 from krammar.spark.journal.splits import boundary
+from krammar.spark.journal.uuid_columns import UuidColumns
 
 Found = list[tuple[str, int, int]]
 
@@ -113,7 +117,7 @@ def test_parts_have_what_the_sequencer_gives(
     for number, envelope in enumerate(every):
         if number in cuts and number:
             scan.cut(envelope.begin)
-        scan.add(envelope.begin, envelope.end, envelope.message.uuid)
+        scan.add(envelope.begin, envelope.end, envelope.message.uuid.int)
     found = []
     for part in scan.take():
         passes = Filter(pickle.loads(pickle.dumps(part))).passes
@@ -121,7 +125,7 @@ def test_parts_have_what_the_sequencer_gives(
             envelope.begin
             for envelope in every
             if part.begin <= envelope.begin < part.end
-            and passes(envelope.begin, envelope.message.uuid)
+            and passes(envelope.begin, envelope.message.uuid.int)
         ]
     assert found == expected
 
@@ -210,6 +214,27 @@ def test_a_boundary_is_not_a_frame_in_a_message(tmp_path: Path) -> None:
 
 
 # Columns and options.
+
+version_1 = st.builds(
+    uuid, st.integers(0, 2**48 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**10 - 1)
+)
+
+
+@given(st.lists(st.one_of(st.uuids(), version_1, st.just(uuid(1, 0, 2)), st.just(UUID(int=0)))))
+def test_columns_of_uuids(uuids: list[UUID]) -> None:
+    """Arrow computes them; ``krammar.journal`` computes the same one by one."""
+    columns = UuidColumns(uuids)
+    are = [found.version == 1 for found in uuids]
+    times = [
+        time_of(get_clock(found)) // 1000 if known and get_clock(found) else None
+        for found, known in zip(uuids, are, strict=True)
+    ]
+    flags = [
+        int(get_flags(found)) if known else None for found, known in zip(uuids, are, strict=True)
+    ]
+    assert columns.texts().to_pylist() == [str(found) for found in uuids]
+    assert columns.timestamps().to_pylist() == times
+    assert columns.flags().to_pylist() == flags
 
 
 def test_columns(tmp_path: Path) -> None:

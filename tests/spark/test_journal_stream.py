@@ -84,12 +84,12 @@ def test_micro_batches_have_what_the_sequencer_gives(
             found.extend(
                 each.begin
                 for each in every
-                if part.begin <= each.begin < part.end and passes(each.begin, each.message.uuid)
+                if part.begin <= each.begin < part.end and passes(each.begin, each.message.uuid.int)
             )
 
     for count, step in [*steps, (len(every), "t")]:
         for each in every[scanned : scanned + count]:
-            scan.add(each.begin, each.end, each.message.uuid)
+            scan.add(each.begin, each.end, each.message.uuid.int)
         scanned = min(scanned + count, len(every))
         if step == "c" and scanned < len(every):
             scan.cut(every[scanned].begin)

@@ -15,12 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple
-from uuid import UUID
 
-from krammar.journal import Flags, get_clock
+from krammar.journal import Flags
 from krammar.journal.producers import oldest_remembered
 from krammar.journal.uuids import NODE_MASK, VERSION_1, VERSION_MASK
 
+# As in the sequencer, clocks are extracted from UUIDs inline: a call of get_clock takes a third of the time.
 _CONTINUE, _ACK = Flags.CONTINUE_TXN.value, Flags.ACK_TXN.value
 
 
@@ -121,16 +121,25 @@ class Scan:
     def _seen(self) -> dict[int, int]:
         return {node: p.latest for node, p in self._producers.items() if p.begin >= 0}
 
-    def add(self, begin: int, end: int, uuid: UUID) -> None:
-        """Add the next message; ``begin`` and ``end`` are its offsets."""
-        number = uuid.int
+    def add(self, begin: int, end: int, number: int) -> None:
+        """Add the next message.
+
+        Args:
+            begin, end: its offsets.
+            number: its UUID, as ``uuid.UUID.int``.
+        """
         flags = number >> 48 & 0x3FF
         part = self._parts[-1]
         if number & VERSION_MASK != VERSION_1 or flags > _ACK:
             part.free = self.has_committed = True
             self._decide(end)
             return
-        clock = get_clock(uuid)
+        clock = (
+            number >> 92 & 0xFFFFFFFF0
+            | number >> 44 & 0xFFFF000000000
+            | number >> 12 & 0xFFF0000000000000
+            | number >> 58 & 0xF
+        )
         node = number & NODE_MASK
         p = self._producers.get(node)
         if p is None:
@@ -269,14 +278,18 @@ class Filter:
         # Producers that have ended, and have written nothing since.
         self._ended: set[int] = set()
 
-    def passes(self, offset: int, uuid: UUID) -> bool:
-        """Return whether the next message is committed."""
-        number = uuid.int
+    def passes(self, offset: int, number: int) -> bool:
+        """Return whether the next message is committed; ``number`` is its UUID, as ``uuid.UUID.int``."""
         flags = number >> 48 & 0x3FF
         if number & VERSION_MASK != VERSION_1 or flags > _ACK:
             return self._free
         node = number & NODE_MASK
-        clock = get_clock(uuid)
+        clock = (
+            number >> 92 & 0xFFFFFFFF0
+            | number >> 44 & 0xFFFF000000000
+            | number >> 12 & 0xFFF0000000000000
+            | number >> 58 & 0xF
+        )
         if self._ended and clock and node in self._ended:
             self._ended.discard(node)
             self._acked[node] = clock - 1

@@ -136,7 +136,7 @@ class JournalReader(DataSourceReader):
                 scan.cut(envelope.begin)
                 while marks and envelope.begin >= marks[-1]:
                     marks.pop()
-            scan.add(envelope.begin, envelope.end, envelope.message.get_uuid())
+            scan.add(envelope.begin, envelope.end, envelope.message.get_uuid().int)
         for found in scan.take():
             yield replace(parts[0], begin=found.begin, end=found.end, whole=False, part=found)
 

@@ -170,5 +170,5 @@ def messages_of_part(
     passes = None if part is None else Filter(part).passes
     with ReadUncommittedIter(reader, cls) as envelopes:
         for envelope in envelopes:
-            if passes is None or passes(envelope.begin, envelope.message.get_uuid()):
+            if passes is None or passes(envelope.begin, envelope.message.get_uuid().int):
                 yield envelope

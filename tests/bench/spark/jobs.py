@@ -110,7 +110,7 @@ def fill_journal(broker: Server, topic: Topic) -> None:
     """Write the records as rows of journals, in acknowledged transactions of ``TRANSACTION`` rows."""
     framing = framing_by_content_type(FIXED_CONTENT_TYPE)
     targets = [(f"{topic.journal}/{number}", framing) for number in range(PARTITIONS)]
-    with Client(broker.bootstrap) as admin, TopicJournals(broker.bootstrap) as journals:
+    with Client(broker.bootstrap) as admin, _writer(broker) as journals:
         admin.admin.create_topic(topic.journal, PARTITIONS)
         publisher = Publisher(journals)
         for index, value in enumerate(values(topic)):
@@ -119,6 +119,11 @@ def fill_journal(broker: Server, topic: Topic) -> None:
             publisher.publish_uncommitted(lambda _, target=target: target, row)  # type: ignore[misc]
             if not (index + 1) % TRANSACTION or index + 1 == topic.records:
                 append_intents(journals, publisher.build_ack_intents())
+
+
+def _writer(broker: Server) -> TopicJournals:
+    """Batches of the same size as those of ``fill``."""
+    return TopicJournals(broker.bootstrap, {"batch.size": 1_000_000, "linger.ms": 50}, linger_ms=50)
 
 
 def fill(broker: Server, topic: Topic) -> None:

@@ -13,11 +13,12 @@ continues where the last micro-batch has ended.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from krammar.journal import ReadUncommittedIter
+from krammar.journal.iterators import read_uuids
 from krammar.spark.journal.committed import CommittedPart, Scan
 from krammar.spark.journal.stream.places import JournalRange, StreamedJournals
 from krammar.spark.journal.stream.positions import JournalPosition, Positions
@@ -192,16 +193,12 @@ class JournalStreamPlanner:
         messages = scanned.messages
         limit = most or 1 << 63
         full = scan.part_begin + cut_after if cut_after else 1 << 63
-        envelopes = ReadUncommittedIter(self._journals.reader(task), query.cls)
-        with envelopes:
-            if not query.is_strict:
-                envelopes.leave_unread()
-            for envelope in envelopes:
-                begin, after = envelope.begin, envelope.end
+        with closing(self._journals.reader(task)) as reader:
+            for begin, after, number in read_uuids(reader, query.cls):
                 if begin >= full:
                     scan.cut(begin)
                     full = begin + (cut_after or 0)
-                scan.add(begin, after, envelope.message.get_uuid())
+                scan.add(begin, after, number)
                 messages += 1
                 if scan.end == after:
                     scanned.decided = messages
