@@ -51,7 +51,7 @@ class _Scanned:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _PlannedBatch:
     """A micro-batch, and the parts of journals that it reads."""
 
     start: Positions
@@ -75,7 +75,7 @@ class JournalStreamPlanner:
         self._limits = TriggerLimits(query.options)
         self._horizon = timedelta(milliseconds=query.options["pruneHorizon"])
         self._scans: dict[str, _Scanned] = {}
-        self._batch: _Batch | None = None
+        self._batch: _PlannedBatch | None = None
         self._ends_now = False
         self._fixed: dict[str, JournalRange] | None = None
         # Journals that were read and do not exist any more.
@@ -117,7 +117,7 @@ class JournalStreamPlanner:
         for name, scanned in scans.items():
             tasks += _tasks(name, scanned.first.journal_id, scanned.scan.take())
             end[name] = self._taken(scanned, ranges[name].first)
-        self._batch = _Batch(start, end, tasks)
+        self._batch = _PlannedBatch(start, end, tasks)
         return end
 
     def _existing(self, start: Positions) -> dict[str, JournalRange]:
@@ -225,7 +225,7 @@ class JournalStreamPlanner:
         """Return the parts of journals that a micro-batch reads."""
         batch = self._batch
         if batch is None or (batch.start, batch.end) != (start, end):
-            batch = self._batch = _Batch(start, end, self._planned_again(start, end))
+            batch = self._batch = _PlannedBatch(start, end, self._planned_again(start, end))
         return batch.tasks
 
     def _planned_again(self, start: Positions, end: Positions) -> list[JournalTask]:
