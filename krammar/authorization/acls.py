@@ -50,7 +50,7 @@ _ALLOWED_BY = {
 _MOST_DECISIONS = 10_000
 
 
-class Caller(NamedTuple):
+class Requester(NamedTuple):
     """Who asks: a principal such as ``User:alice``, and the IP address it comes from."""
 
     principal: str
@@ -83,7 +83,7 @@ class Acl(NamedTuple):
             return name.startswith(self.resource_name)
         return self.resource_name in (name, WILDCARD)
 
-    def is_about(self, client: Caller) -> bool:
+    def is_about(self, client: Requester) -> bool:
         return self.principal in (client.principal, EVERYONE) and self.host in (
             client.host,
             WILDCARD,
@@ -144,7 +144,7 @@ class Authorizer:
         self._literal: dict[tuple[int, str], list[Acl]] = {}
         self._prefixed: dict[tuple[int, str], list[Acl]] = {}
         self._lengths: dict[int, Counter[int]] = {}
-        self._decisions: dict[tuple[Caller, int, int, str], bool] = {}
+        self._decisions: dict[tuple[Requester, int, int, str], bool] = {}
 
     def __contains__(self, acl: Acl) -> bool:
         return acl in self._index(acl).get(acl[:2], ())
@@ -171,7 +171,7 @@ class Authorizer:
     def _index(self, acl: Acl) -> dict[tuple[int, str], list[Acl]]:
         return self._prefixed if acl.pattern_type == _PREFIXED else self._literal
 
-    def allows(self, client: Caller, operation: int, resource_type: int, name: str) -> bool:
+    def allows(self, client: Requester, operation: int, resource_type: int, name: str) -> bool:
         """Return whether a client may do an operation on the resource with this name."""
         key = (client, operation, resource_type, name)
         decision = self._decisions.get(key)
@@ -181,7 +181,7 @@ class Authorizer:
             decision = self._decisions[key] = self._decide(*key)
         return decision
 
-    def _decide(self, client: Caller, operation: int, resource_type: int, name: str) -> bool:
+    def _decide(self, client: Requester, operation: int, resource_type: int, name: str) -> bool:
         if client.principal in self.super_users:
             return True
         found = allowed = False
@@ -201,7 +201,7 @@ class Authorizer:
             if length <= len(name):
                 yield from self._prefixed.get((resource_type, name[:length]), ())
 
-    def allows_any(self, client: Caller, operation: int, resource_type: int) -> bool:
+    def allows_any(self, client: Requester, operation: int, resource_type: int) -> bool:
         """Return whether a client may do an operation on at least one resource of a type that could exist.
 
         It asks for the operation itself, not for one that implies it, as Kafka's ``authorizeByResourceType`` does.

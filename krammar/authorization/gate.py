@@ -16,7 +16,7 @@ import kafka_wire
 from kafka_wire import AclResourceType, ConfigResourceType, ErrorCode
 
 from krammar.authorization import operations
-from krammar.authorization.acls import CLUSTER_NAME, Authorizer, Caller
+from krammar.authorization.acls import CLUSTER_NAME, Authorizer, Requester
 from krammar.authorization.table import (
     CLUSTER,
     CLUSTER_ACTION,
@@ -128,7 +128,7 @@ class Gate:
         self.schema = schema
         self.topics = topics
 
-    def decide(self, client: Caller, request: Any, version: int) -> Decision | None:
+    def decide(self, client: Requester, request: Any, version: int) -> Decision | None:
         """Decide a request. Returns None if all of it is allowed, and so is everything in the response."""
         if client.principal in self.authorizer.super_users:
             return None
@@ -138,7 +138,7 @@ class Gate:
 class _Case:
     """One request of one client."""
 
-    def __init__(self, gate: Gate, client: Caller, request: Any, version: int) -> None:
+    def __init__(self, gate: Gate, client: Requester, request: Any, version: int) -> None:
         self.gate, self.client, self.version = gate, client, version
         self.decision = Decision(request)
         self.api = gate.schema.name(request.api_key)

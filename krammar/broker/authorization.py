@@ -13,7 +13,7 @@ from uuid import UUID
 import kafka_wire
 from kafka_wire import AccessControlEntryRecord, MetadataRequest
 
-from krammar.authorization.acls import Acl, Authorizer, Caller
+from krammar.authorization.acls import Acl, Authorizer, Requester
 from krammar.authorization.gate import Decision, Gate
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
@@ -86,7 +86,7 @@ class BrokerAuthorizer:
         return guarded
 
     def _decide(self, session: Session, request: Any, version: int) -> Decision | None:
-        return self._gate.decide(Caller(session.principal, session.host), request, version)
+        return self._gate.decide(Requester(session.principal, session.host), request, version)
 
     # What the gate asks about topics.
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka_wire import AclOperation, AclPatternType, AclPermissionType, AclResourceType
 
-from krammar.authorization.acls import Acl, AclFilter, Authorizer, Caller
+from krammar.authorization.acls import Acl, AclFilter, Authorizer, Requester
 
 TOPIC, GROUP = AclResourceType.TOPIC, AclResourceType.GROUP
 LITERAL, PREFIXED = AclPatternType.LITERAL, AclPatternType.PREFIXED
@@ -19,7 +19,7 @@ READ, WRITE, DESCRIBE, ALL = (
     AclOperation.DESCRIBE,
     AclOperation.ALL,
 )
-ALICE = Caller("User:alice", "10.0.0.1")
+ALICE = Requester("User:alice", "10.0.0.1")
 
 NAMES = ["a", "ab", "abc", "b", "*"]
 ACLS = st.builds(
@@ -54,12 +54,12 @@ def authorizer(*acls: Acl, **options: bool) -> Authorizer:
     return found
 
 
-def allows(*acls: Acl, operation: int = READ, name: str = "a", client: Caller = ALICE) -> bool:
+def allows(*acls: Acl, operation: int = READ, name: str = "a", client: Requester = ALICE) -> bool:
     return authorizer(*acls).allows(client, operation, TOPIC, name)
 
 
 def written_out(
-    acls: list[Acl], client: Caller, operation: int, kind: int, name: str, open_: bool
+    acls: list[Acl], client: Requester, operation: int, kind: int, name: str, open_: bool
 ) -> bool:
     """The rules, without an index."""
     concerning = [
@@ -88,7 +88,7 @@ def written_out(
 @given(st.lists(ACLS, max_size=6), st.booleans())
 def test_the_index_decides_as_the_rules_do(acls: list[Acl], open_: bool) -> None:
     found = authorizer(*acls, allow_without_acl=open_)
-    clients = [ALICE, Caller("User:bob", "10.0.0.2"), Caller("User:carol", "10.0.0.1")]
+    clients = [ALICE, Requester("User:bob", "10.0.0.2"), Requester("User:carol", "10.0.0.1")]
     for client, operation, kind, name in product(
         clients, (READ, WRITE, DESCRIBE), (TOPIC, GROUP), (*NAMES, "abcd", "")
     ):
@@ -136,7 +136,7 @@ def test_permissions_imply_to_describe_and_denials_imply_nothing() -> None:
 
 
 def test_a_super_user_may_do_everything() -> None:
-    admin = Caller("User:admin", "10.0.0.1")
+    admin = Requester("User:admin", "10.0.0.1")
     assert allows(acl(ALL, "*", deny=True), client=admin)
 
 

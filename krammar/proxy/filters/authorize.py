@@ -26,7 +26,7 @@ from uuid import UUID
 import kafka_wire
 from kafka_wire import MetadataRequest
 
-from krammar.authorization.acls import CLUSTER_NAME, Authorizer, Caller
+from krammar.authorization.acls import CLUSTER_NAME, Authorizer, Requester
 from krammar.authorization.gate import Gate
 from krammar.authorization.rules import all_acls
 from krammar.authorization.table import CLUSTER, CREATE, TOPIC
@@ -94,7 +94,7 @@ class Authorize(SeesLogins):
     def decide(self, request: Any, exchange: Exchange) -> Any:
         """Return the answer to a request that is refused, what remains of it, or None if all of it is allowed."""
         connection = exchange.connection
-        client = Caller(
+        client = Requester(
             f"User:{connection.principal or _ANONYMOUS}", connection.client.rpartition(":")[0]
         )
         gate = Gate(self._authorizer, self._schema, _Topics(self._ids, connection))
@@ -110,7 +110,7 @@ class Authorize(SeesLogins):
         exchange.state[self] = decision
         return decision.request
 
-    def _forbid_creation(self, client: Caller, request: MetadataRequest) -> None:
+    def _forbid_creation(self, client: Requester, request: MetadataRequest) -> None:
         """The proxy does not know which topics exist, so the broker must not create what the client may not."""
         may = self._authorizer.allows
         if not may(client, CREATE, CLUSTER, CLUSTER_NAME) and not all(
@@ -123,7 +123,7 @@ class Authorize(SeesLogins):
         if self._audit is not None:
             self._audit.close()
 
-    def _write(self, client: Caller, exchange: Exchange, refused: dict[str, list[str]]) -> None:
+    def _write(self, client: Requester, exchange: Exchange, refused: dict[str, list[str]]) -> None:
         assert self._audit is not None
         line = {
             "connection": exchange.connection.number,

@@ -17,6 +17,7 @@ from krammar.spark.journal.stream.positions import Positions
 from krammar.spark.journal.tasks import JournalQuery, JournalTask
 from krammar.spark.kafka.plan import Task, selects
 from krammar.spark.kafka.read import read_tasks
+from krammar.spark.kafka.stream.position import StreamPosition
 from krammar.spark.kafka.stream.snapshots import StreamSnapshots
 from krammar.spark.kafka.tasks import is_same_topic
 from krammar.spark.loss import report_loss
@@ -145,8 +146,8 @@ class _Topics:
             for at, found in partitions.items()
             if at not in gone and selects(options, at)
         }
-        snapshots.ids = {at.topic: found.journal_id for at, found in partitions.items()}
-        snapshot = snapshots.selected(offsets)
+        ids = {at.topic: found.journal_id for at, found in partitions.items()}
+        snapshot = snapshots.selected(StreamPosition(offsets, ids))
         if missing := snapshots.missing(snapshot, partitions.keys()):
             raise MissingDataError(missing[0])
         firsts = snapshots.at(sorted(snapshot.ends), At.EARLIEST)
