@@ -27,6 +27,7 @@ class KafkaBroker(Embedded[Broker]):
         records: Mapping[str, Iterable[Any]] | None = None,
         sasl: str | None = None,
         users: Any = None,
+        acls: Iterable[Mapping[str, Any]] | None = None,
         tls: bool = False,
         filters: Iterable[Filter] = (),
         process: bool = False,
@@ -41,6 +42,8 @@ class KafkaBroker(Embedded[Broker]):
             sasl: ``"plain"``, ``"scram"`` (SCRAM-SHA-512), ``"scram-sha-256"`` or
             ``"scram-sha-512"``
             users: passwords by name, or names, which get random passwords; by default ``alice``
+            acls: who may do what, such as ``[{"allow": "alice", "operation": "read", "topic": "orders"}]``; by default
+                everybody may do everything
             tls: whether the listener has TLS, with new certificates (needs ``krammar[testing]``)
             filters: filters of ``krammar.proxy``, from the client to the broker
             process: whether the broker runs in a process of its own
@@ -60,6 +63,7 @@ class KafkaBroker(Embedded[Broker]):
                 records=records,
                 sasl=sasl,
                 users=users,
+                acls=acls,
                 tls=tls,
                 filters=filters,
                 process=process,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from krammar.auth.scram import BY_NAME
-from krammar.broker import Broker
+from krammar.broker import Broker, ConfigError
 from krammar.broker.config import BrokerConfig
 from krammar.broker.process import BrokerProcess
 from krammar.testing.certificates import TlsFiles, make_certificates
@@ -103,6 +103,8 @@ class Embedded(Closing, Generic[B]):
         self._broker = found
         if options.mechanism in BY_NAME:
             self._ask.add_users(options.mechanism, self.users)
+        if options.acls:
+            self._ask.add_acls([tuple(acl) for acl in options.acls])
         for topic, partitions in options.topics.items():
             self.create_topic(topic, partitions)
         for topic, records in options.records.items():
@@ -178,6 +180,29 @@ class Embedded(Closing, Generic[B]):
             self.tls,
             self.config.ssl_client_auth != "none",
         )
+
+    def allow(self, user: str, operation: str | Iterable[str] = "all", **resource: Any) -> None:
+        """Let a user do operations on a resource from now on. The broker was started with ``acls``, which can be empty.
+
+        Args:
+            user: a name, a principal such as ``User:alice``, or ``*``
+            operation: such as ``read``, or several
+            resource: ``topic``, ``group`` or ``transactional_id`` with a name, or ``cluster=True``, as in ``acls``
+
+        Raises:
+            ConfigError: an argument is invalid, or the broker has no ACLs.
+        """
+        self._add_acl({"allow": user, "operation": operation, **resource})
+
+    def deny(self, user: str, operation: str | Iterable[str] = "all", **resource: Any) -> None:
+        """Refuse a user operations on a resource from now on, whatever else is allowed; see ``allow``."""
+        self._add_acl({"deny": user, "operation": operation, **resource})
+
+    def _add_acl(self, rule: dict[str, Any]) -> None:
+        options = read_options(acls=[rule])
+        if self._options.acls is None:
+            raise ConfigError("acls", None, "are off; start the broker with acls=[]")
+        self._ask.add_acls([tuple(acl) for acl in options.acls or ()])
 
     def advance_clock(self, ms: int, *, node: int | None = None, members: bool = False) -> None:
         """Set the clock of the broker ahead, by milliseconds, or that of one node only.

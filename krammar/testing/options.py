@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from krammar.auth.jaas import PLAIN_MODULE
+from krammar.authorization.acls import Acl
+from krammar.authorization.rules import all_acls
 from krammar.broker import ConfigError
 from krammar.broker.config.definitions import BROKER_CONFIGS
 from krammar.broker.errors import ApiError
+from krammar.broker.protection import STANDARD_AUTHORIZER
 from krammar.broker.topic_checks import check_new_topic, colliding
 from krammar.proxy.interface import Filter
 from krammar.testing.records import Seed, seeds
 from krammar.util.diagnostics import did_you_mean
 
-KEYWORDS = ("nodes", "topics", "records", "sasl", "users", "tls", "filters", "process")
+KEYWORDS = ("nodes", "topics", "records", "sasl", "users", "acls", "tls", "filters", "process")
 
 _MECHANISMS = {
     "plain": "PLAIN",
@@ -41,6 +44,7 @@ class Options:
         filters: filters of ``krammar.proxy``
         process: whether the broker runs in a process of its own
         records: what topics have at the start, by topic
+        acls: who may do what; None if everybody may do everything
     """
 
     topics: dict[str, int | None]
@@ -51,6 +55,7 @@ class Options:
     filters: tuple[Filter, ...] = ()
     process: bool = False
     records: dict[str, list[Seed]] = field(default_factory=dict)
+    acls: list[Acl] | None = None
 
     @property
     def protocol(self) -> str:
@@ -70,6 +75,7 @@ def read_options(
     filters: Any = (),
     process: Any = False,
     records: Any = None,
+    acls: Any = None,
     **settings: Any,
 ) -> Options:
     """Check the keywords. Raises ConfigError."""
@@ -90,7 +96,10 @@ def read_options(
         _filters(filters),
         process,
         _records(records),
+        _acls(acls),
     )
+    if options.acls is not None:
+        options.settings["authorizer.class.name"] = STANDARD_AUTHORIZER
     if process and options.filters:
         raise ConfigError("filters", None, "run in the process of the test: leave out process=True")
     if options.protocol != "PLAINTEXT":
@@ -163,6 +172,13 @@ def _records(records: Any) -> dict[str, list[Seed]]:
         return {topic: seeds(each) for topic, each in records.items()}
     except TypeError as error:
         raise ConfigError("records", None, str(error)) from None
+
+
+def _acls(acls: Any) -> list[Acl] | None:
+    try:
+        return None if acls is None else all_acls(acls)
+    except ValueError as error:
+        raise ConfigError("acls", None, str(error)) from None
 
 
 def _filters(filters: Any) -> tuple[Filter, ...]:

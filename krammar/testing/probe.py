@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
+from kafka_wire import AccessControlEntryRecord
+
 from krammar.auth.scram import BY_NAME
 from krammar.auth.scram_server import new_credential
+from krammar.authorization.acls import Acl
 from krammar.broker import Broker, ConfigError
 from krammar.broker.errors import ApiError
+from krammar.broker.meta_properties import random_uuid
 from krammar.broker.security.users import record_of
 from krammar.client.partitioner import partition_of_key
 from krammar.testing.groups import Group, groups_of, settled_ms
@@ -35,6 +39,9 @@ class Probe(Protocol):
 
     def add_users(self, mechanism: str, passwords: Mapping[str, str]) -> None:
         """Add users of SCRAM, with their passwords by name."""
+
+    def add_acls(self, acls: Sequence[tuple[Any, ...]]) -> None:
+        """Add ACLs, as the fields of ``krammar.authorization.acls.Acl``."""
 
     def create_topic(self, name: str, partitions: int | None) -> None:
         """Create a topic. Raises ConfigError if it exists."""
@@ -112,6 +119,23 @@ class BrokerProbe:
             for name, password in passwords.items()
         ]
         self._broker.call(self._broker.cluster.append, records)
+
+    def add_acls(self, acls: Sequence[tuple[Any, ...]]) -> None:
+        """Add ACLs, as the fields of ``Acl``; those that exist already count as added."""
+        cluster = self._broker.cluster
+
+        def add() -> None:
+            known = {Acl.of(record) for record in cluster.acls.values()}
+            new = dict.fromkeys(Acl(*each) for each in acls)
+            cluster.append(
+                [
+                    AccessControlEntryRecord(id=random_uuid(), **each._asdict())
+                    for each in new
+                    if each not in known
+                ]
+            )
+
+        self._broker.call(add)
 
     def create_topic(self, name: str, partitions: int | None) -> None:
         """Create a topic. Raises ConfigError if it exists."""
