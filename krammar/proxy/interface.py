@@ -320,7 +320,7 @@ def methods_of(each: Filter) -> list[tuple[Named, Method]]:
     """Return the methods of a filter that ``on`` names, in the order of the class, base classes first.
 
     Methods that are attributes of the instance follow: a filter whose arguments decide what it names creates them with
-    ``MethodType(on(...)(function), self)``.
+    ``MethodType(on(...)(function), self)``, where ``function`` is of this instance: ``on`` notes in it what it names.
     """
     names: dict[str, None] = {}
     for cls in reversed(type(each).__mro__):

@@ -88,8 +88,16 @@ class Authorize(SeesLogins):
             for name, key in self._schema.names().items()
             if name not in _ALWAYS and package.response_class(key)
         ]
-        self.check = MethodType(on(*checked)(_check), self)
-        self.add = MethodType(on(*(each.response_class for each in checked))(_add), self)
+
+        # Functions of this instance: `on` notes in them what it names.
+        def check(self: Authorize, request: Any, exchange: Exchange) -> Awaitable[Any] | Any:
+            return _check(self, request, exchange)
+
+        def add(self: Authorize, response: Any, exchange: Exchange) -> Awaitable[Any] | Any:
+            return _add(self, response, exchange)
+
+        self.check = MethodType(on(*checked)(check), self)
+        self.add = MethodType(on(*(each.response_class for each in checked))(add), self)
 
     def decide(self, request: Any, exchange: Exchange) -> Any:
         """Return the answer to a request that is refused, what remains of it, or None if all of it is allowed."""

@@ -95,8 +95,16 @@ class Deny(SeesLogins):
         ]
         if not checked:
             raise ValueError("apis, versions, topics, groups: give at least one of them")
-        self.check = MethodType(on(*checked)(_check), self)
-        self.add = MethodType(on(*(each.response_class for each in checked))(_add), self)
+
+        # Functions of this instance: `on` notes in them what it names.
+        def check(self: Deny, request: Any, exchange: Exchange) -> Awaitable[Any] | Any:
+            return _check(self, request, exchange)
+
+        def add(self: Deny, response: Any, exchange: Exchange) -> Awaitable[None] | None:
+            return _add(self, response, exchange)
+
+        self.check = MethodType(on(*checked)(check), self)
+        self.add = MethodType(on(*(each.response_class for each in checked))(add), self)
 
     def _key(self, setting: str, name: Any) -> int:
         keys = self._schema.names()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from krammar.client.errors import (
     ClusterAuthorizationFailed,
     TopicAuthorizationFailed,
 )
+from krammar.proxy import Filter
 from krammar.proxy.filters.authorize import Authorize
+from krammar.proxy.filters.deny import Deny
 from tests.proxy.filters.support import Client, address, fetch, produce, through
 
 RULES = [
@@ -126,3 +129,11 @@ def test_other_arguments() -> None:
         Authorize([], super_users="admin")
     with pytest.raises(OSError, match="No such file"):
         Authorize([], audit="/nowhere/audit.jsonl")
+
+
+@pytest.mark.parametrize("make", [lambda: Authorize([]), lambda: Deny(apis=["CreateTopics"])])
+def test_filters_share_no_names_of_messages(make: Callable[[], Filter]) -> None:
+    """Each instance handles a message once, however many others there are."""
+    first, second = (make().methods() for _ in range(2))
+    assert [named for named, _ in first] == [named for named, _ in second]
+    assert len({(named.message, method) for named, method in second}) == len(second)
