@@ -435,8 +435,8 @@ def _some(found: Mapping[Any, Any]) -> str:
 
 def run(plan: Plan) -> None:
     """Run a plan on brokers of its own. Raises Violation, or any error that readers must not raise."""
-    before = limited._FIRST_BATCHES
-    limited._FIRST_BATCHES = 0 if plan.setup.rows == "planned" else before
+    before = limited.SmallBatches.first_batches
+    limited.SmallBatches.first_batches = 0 if plan.setup.rows == "planned" else before
     properties = {"auto.create.topics.enable": "false", "krammar.fsync": "off"}
     try:
         with Cluster.start(properties=properties) as cluster:
@@ -449,7 +449,7 @@ def run(plan: Plan) -> None:
                 world.calm()
                 CLIENTS.close()
     finally:
-        limited._FIRST_BATCHES = before
+        limited.SmallBatches.first_batches = before
 
 
 # Random plans.

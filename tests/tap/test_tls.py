@@ -59,7 +59,7 @@ def test_the_command(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ('upstream = "a:1"', "--tls does not use upstream"),
-        ('[clients]\nsecurity.protocol = "SSL"', "ssl.keystore.location is missing"),
+        ('[clients]\nsecurity.protocol = "SSL"', "ssl.keystore.location: is missing"),
         (
             '[brokers]\nsecurity.protocol = "SASL_PLAINTEXT"\nsasl.mechanism = "PLAIN"\n'
             'sasl.username = "a"\nsasl.password = "b"',

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 import weakref
 
 import pytest
 
+from krammar.util import turns
 from krammar.util.turns import (
     Budget,
     InThread,
@@ -32,7 +32,7 @@ class Client:
     def go_on(self) -> None:
         served = 0
         while self.left:
-            if not self.budget.grant(served, time.monotonic()):
+            if not self.budget.grant(served, turns.monotonic()):
                 self.budget.wait(self, known=self.known)
                 return
             served += 1
@@ -43,7 +43,7 @@ class Client:
 def test_a_turn_has_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     budget = Budget(1.0)
     now = 0.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(turns, "monotonic", lambda: now)
 
     async def serve() -> list[bool]:
         nonlocal now
@@ -73,7 +73,7 @@ def test_clients_take_turns_and_strangers_come_last(monkeypatch: pytest.MonkeyPa
             now += budget.seconds * 0.4
             super().append(name)
 
-    monkeypatch.setattr(time, "monotonic", clock)
+    monkeypatch.setattr(turns, "monotonic", clock)
     order = Slow()
     budget = Budget()
 
