@@ -60,7 +60,7 @@ class Requester(NamedTuple):
 class Acl(NamedTuple):
     """A rule that allows or denies one operation on the resources of a pattern to one principal.
 
-    The fields are those of ``AccessControlEntryRecord``; ``*`` stands for all names, all hosts, and in ``User:*`` for
+    The fields are those of ``AccessControlEntryRecord``; ``*`` means all names, all hosts, and in ``User:*`` for
     everyone.
     """
 
@@ -93,7 +93,11 @@ class Acl(NamedTuple):
         """Whether the rule allows or denies the operation, perhaps because it is implied."""
         if self.permission_type == _DENY:
             return self.operation in (operation, AclOperation.ALL)
-        return self.operation in _ALLOWED_BY[AclOperation(operation)]
+        # A log folder can have a record of another type, which allows nothing.
+        return (
+            self.permission_type == _ALLOW
+            and self.operation in _ALLOWED_BY[AclOperation(operation)]
+        )
 
 
 class AclFilter(NamedTuple):

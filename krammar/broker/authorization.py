@@ -1,4 +1,4 @@
-"""The authorizer of a broker: its ACLs are in the metadata log (KIP-801), and a gate stands before all handlers.
+"""The authorizer of a broker: its ACLs are in the metadata log (KIP-801), and a gate checks requests before any handler gets them.
 
 ``protection.STANDARD_AUTHORIZER`` is Kafka's name for it.
 """

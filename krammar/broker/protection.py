@@ -40,7 +40,7 @@ def check_settings(config: BrokerConfig) -> None:
         value = config.get(name)
         if value is None or value.strip().lower() in ("", "false") or name in given_up:
             continue
-        if name == AUTHORIZER and value.strip() == STANDARD_AUTHORIZER:
+        if name == AUTHORIZER and has_authorizer(config):
             continue
         reason = f"{missing}. Remove the setting, or start without it: {WITHOUT}={name}"
         raise ConfigError(name, value, reason, config.origins.get(name, ""))

@@ -90,7 +90,7 @@ def acls() -> list[CreateAclsRequest.AclCreation]:
     ]
 
 
-def settings(listener: str, *, security: str = "SASL_PLAINTEXT") -> dict[str, str]:
+def settings(listener: str) -> dict[str, str]:
     """The settings of a broker with these users, whose password is their name; ``admin`` may do everything.
 
     The controller of Apache Kafka is anonymous on its listener.

@@ -127,6 +127,12 @@ def test_a_denial_wins_over_any_permission() -> None:
     assert allows(acl(READ), acl(WRITE, deny=True))
 
 
+def test_a_rule_that_neither_allows_nor_denies_has_no_effect() -> None:
+    other = acl(READ)._replace(permission_type=AclPermissionType.UNKNOWN)
+    assert not allows(other)
+    assert allows(other, acl(READ))
+
+
 def test_permissions_imply_to_describe_and_denials_imply_nothing() -> None:
     for operation in (READ, WRITE, AclOperation.DELETE, AclOperation.ALTER, ALL):
         assert allows(acl(operation), operation=DESCRIBE)

@@ -143,12 +143,6 @@ def _new(creation: kw.CreateAclsRequest.AclCreation) -> Acl:
         raise invalid_request(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not acl.resource_name:
         raise invalid_request("Invalid empty resource name")
-    check_acl(acl)
-    return acl
-
-
-def check_acl(acl: Acl) -> None:
-    """Check an ACL that is to be in force. Raises ApiError(INVALID_REQUEST)."""
     for what, value, kind, refused in (
         ("patternType", acl.pattern_type, AclPatternType, (*_OF_FILTERS, AclPatternType.MATCH)),
         ("resourceType", acl.resource_type, AclResourceType, _OF_FILTERS),
@@ -163,6 +157,7 @@ def check_acl(acl: Acl) -> None:
             f"Could not parse principal from `{acl.principal}` (no colon is present separating the principal type"
             " from the principal name)"
         )
+    return acl
 
 
 def _filter(request: Any) -> AclFilter:
