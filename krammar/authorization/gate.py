@@ -1,7 +1,7 @@
 """Takes from a request what its client may not do, and puts the refusals into the response.
 
 ``table`` says what each API asks for. What is left of a request is handled as if the rest had not been asked, so
-whoever handles it needs no checks. A few APIs need more than the table says; their functions are in ``_MORE``.
+whoever handles it needs no checks. A few APIs need more than the table says; their functions are in ``_MORE`` and ``_CHECKS``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -148,13 +149,16 @@ class _Case:
         for ask in self._asks():
             self._ask(ask)
             if self.decision.response is not None:
-                return self.decision
-        if self.api in CONFIGS:
-            _configs(self, CONFIGS[self.api])
-        elif self.api in _MORE:
-            _MORE[self.api](self)
-        if self.api in _WITH_OPERATIONS:
-            self.decision.later.append(self._restrict)
+                break
+        else:
+            if self.api in CONFIGS:
+                _configs(self, CONFIGS[self.api])
+            elif self.api in _MORE:
+                _MORE[self.api](self)
+            if self.api in _WITH_OPERATIONS:
+                self.decision.later.append(self._restrict)
+        if self.api in _CHECKS:
+            self.decision.later.append(partial(_CHECKS[self.api], self))
         changed = self.decision.response is not None or self.decision.later
         return self.decision if changed else None
 
@@ -497,52 +501,42 @@ def _config_resource(entry: Any) -> tuple[AclResourceType, str]:
     return CLUSTER, CLUSTER_NAME
 
 
-def _consumer_groups(case: _Case) -> None:
+def _consumer_groups(case: _Case, response: Any) -> Any:
     """A group whose members have topics that the client may not describe is not described."""
-
-    def check(response: Any) -> Any:
-        for group in response.groups:
-            names = {
-                part.topic_name
-                for member in group.members
-                for assignment in (member.assignment, member.target_assignment)
-                for part in assignment.topic_partitions
-            }
-            if not all(case.may(DESCRIBE, TOPIC, name) for name in names):
-                group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                group.error_message = "The group has described topic(s) that the client is not authorized to describe."
-                group.members = []
-        return response
-
-    case.decision.later.append(check)
+    for group in response.groups:
+        names = {
+            part.topic_name
+            for member in group.members
+            for assignment in (member.assignment, member.target_assignment)
+            for part in assignment.topic_partitions
+        }
+        if not all(case.may(DESCRIBE, TOPIC, name) for name in names):
+            group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            group.error_message = (
+                "The group has described topic(s) that the client is not authorized to describe."
+            )
+            group.members = []
+    return response
 
 
-def _created_topics(case: _Case) -> None:
+def _created_topics(case: _Case, response: Any) -> Any:
     """The response shows configs of new topics only to those who may describe them (KIP-525)."""
-
-    def check(response: Any) -> Any:
-        for topic in response.topics:
-            if not topic.error_code and not case.may(DESCRIBE_CONFIGS, TOPIC, topic.name):
-                topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                topic.num_partitions = topic.replication_factor = -1
-                topic.configs = []
-        return response
-
-    case.decision.later.append(check)
+    for topic in response.topics:
+        if not topic.error_code and not case.may(DESCRIBE_CONFIGS, TOPIC, topic.name):
+            topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            topic.num_partitions = topic.replication_factor = -1
+            topic.configs = []
+    return response
 
 
-def _deleted_topics(case: _Case) -> None:
+def _deleted_topics(case: _Case, response: Any) -> Any:
     """Who names a topic by its id, and may not describe it, does not learn its name."""
-
-    def check(response: Any) -> Any:
-        for result in response.responses:
-            refused = result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            by_id = refused and result.topic_id.int
-            if by_id and (name := case.gate.topics.name_of(result.topic_id)):
-                result.name = name if case.may(DESCRIBE, TOPIC, name) else None
-        return response
-
-    case.decision.later.append(check)
+    for result in response.responses:
+        refused = result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        by_id = refused and result.topic_id.int
+        if by_id and (name := case.gate.topics.name_of(result.topic_id)):
+            result.name = name if case.may(DESCRIBE, TOPIC, name) else None
+    return response
 
 
 def _fetched(case: _Case) -> None:
@@ -601,10 +595,13 @@ def _metadata(case: _Case) -> None:
 
 _MORE: dict[str, Callable[[_Case], None]] = {
     "AddPartitionsToTxn": _add_partitions,
-    "ConsumerGroupDescribe": _consumer_groups,
-    "CreateTopics": _created_topics,
-    "DeleteTopics": _deleted_topics,
     "Fetch": _fetched,
     "InitProducerId": _idempotent,
     "Metadata": _metadata,
+}
+# What the response still must not show, also if nothing of the request is handled.
+_CHECKS: dict[str, Callable[[_Case, Any], Any]] = {
+    "ConsumerGroupDescribe": _consumer_groups,
+    "CreateTopics": _created_topics,
+    "DeleteTopics": _deleted_topics,
 }

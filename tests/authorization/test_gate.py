@@ -202,6 +202,18 @@ def test_bit_fields_have_the_operations_that_are_allowed(broker: Broker) -> None
             assert described.groups[0].authorized_operations == bits("READ", "DESCRIBE")
 
 
+def test_the_name_of_a_topic_is_only_told_to_who_may_describe_it(broker: Broker) -> None:
+    with log_in(broker.port, "admin") as admin:
+        topic = kw.DeleteTopicsRequest.DeleteTopicState(topic_id=_create(admin))
+    told = []
+    for user in ("nobody", "topic-describe"):
+        with log_in(broker.port, user) as client:
+            (result,) = client.call(kw.DeleteTopicsRequest(topics=[topic])).responses
+            assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            told.append(result.name)
+    assert told == [None, TOPIC_NAME]
+
+
 def test_a_topic_is_created_on_use_only_by_who_may(broker: Broker) -> None:
     request = kw.MetadataRequest(
         topics=[kw.MetadataRequest.Topic(name="fresh")], allow_auto_topic_creation=True

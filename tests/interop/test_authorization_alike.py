@@ -153,7 +153,9 @@ def _rights_in(response: Any) -> Any:
         for name in getattr(struct, "_fields", ())
         if name.endswith("authorized_operations")
     }
-    return refused, bits
+    # Names of topics that a request gave by their ids.
+    names = [each.name for each in getattr(response, "responses", ()) if hasattr(each, "name")]
+    return refused, bits, names
 
 
 @pytest.mark.parametrize("api", APIS)
