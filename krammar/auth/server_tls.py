@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from krammar.auth import names, tls
+from krammar.util.logs import Seldom
 from krammar.util.settings import SettingError, split_names
 
 
@@ -47,12 +48,12 @@ class Context(ssl.SSLContext):
 
     Attributes:
         listener: the listener's name
-        log: where failed handshakes are reported
+        failed: reports failed handshakes, at most once a second: clients try again for as long as they run
         rules: the mapping from certificates to user names
     """
 
     listener = ""
-    log = logging.getLogger("krammar.auth")
+    failed = Seldom(logging.getLogger("krammar.auth").warning, seconds=1.0)
     rules: tuple[names.Rule, ...] = ()
 
     def wrap_bio(
@@ -86,10 +87,9 @@ class _Logged(ssl.SSLObject):
             raise
         except ssl.SSLError as error:
             assert isinstance(self.context, Context)
-            self.context.log.warning(
-                "listener %s: TLS handshake failed: %s; connection closed",
-                self.context.listener,
-                _handshake_failure(error),
+            self.context.failed(
+                f"listener {self.context.listener}: TLS handshake failed: {_handshake_failure(error)};"
+                " connection closed"
             )
             if not self.outgoing.pending:
                 # OpenSSL sends no alert to a client that does not speak TLS, which would wait for one.
@@ -112,7 +112,7 @@ def server_context(settings: Texts, client_auth: str, name: str, log: logging.Lo
     """
     context = Context(ssl.PROTOCOL_TLS_SERVER)
     context.listener = name
-    context.log = log
+    context.failed = Seldom(log.warning, seconds=1.0)
     context.sslobject_class = _Logged
     # As in Java, a client cannot make the server renegotiate forever.
     context.options |= ssl.OP_NO_RENEGOTIATION
