@@ -47,6 +47,7 @@ class TlsAcceptor:
         leave: Callable[[str], None],
         log: logging.Logger,
         name: str,
+        held_seconds: Callable[[str], float] = lambda host: 0.0,
     ) -> None:
         """Begin to accept connections.
 
@@ -57,6 +58,8 @@ class TlsAcceptor:
             enter: returns whether a connection is accepted, for the client's address and the socket's number
             leave: called for an accepted connection that ends before its protocol begins
             name: the listener's name for the log
+            held_seconds: returns for how long a connection from the address is held, and then closed without
+                service; 0 to serve it
         """
         self.sockets = (listening,)
         self._listening = listening
@@ -64,6 +67,7 @@ class TlsAcceptor:
         self._protocol = protocol
         self._enter = enter
         self._leave = leave
+        self._held_seconds = held_seconds
         self._log = log
         self._name = name
         self._loop = asyncio.get_running_loop()
@@ -97,10 +101,12 @@ class TlsAcceptor:
             if not self._enter(host, client.fileno()):
                 client.close()
                 continue
+            held = self._held_seconds(host)
             self._silent[client] = self._loop.call_later(
-                HANDSHAKE_SECONDS, self._give_up, client, host
+                held or HANDSHAKE_SECONDS, self._give_up, client, host
             )
-            self._loop.add_reader(client, self._begin, client, host)
+            if not held:
+                self._loop.add_reader(client, self._begin, client, host)
 
     def _resume(self) -> None:
         if not self._closed:

@@ -119,7 +119,10 @@ APIS: dict[int, Api] = {
         lambda of: of(handlers.group_offsets.GroupOffsetHandlers).offset_delete, 0, 0
     ),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: Api(
-        lambda of: of(handlers.node.NodeHandlers).describe_client_quotas, 0, 1
+        lambda of: of(handlers.quotas.QuotaHandlers).describe_client_quotas, 0, 1
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: Api(
+        lambda of: of(handlers.quotas.QuotaHandlers).alter_client_quotas, 0, 1
     ),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Api(
         lambda of: of(handlers.security.SecurityHandlers).describe_user_scram_credentials, 0, 0
@@ -176,7 +179,6 @@ APIS: dict[int, Api] = {
 # other api keys belong to brokers and controllers; they close the connection.
 UNSERVED: dict[int, tuple[int, int]] = {
     ApiKey.WRITE_TXN_MARKERS: (0, 2),
-    ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0),
     ApiKey.PUSH_TELEMETRY: (0, 0),
     ApiKey.SHARE_GROUP_DESCRIBE: (0, 1),
@@ -198,8 +200,9 @@ RANGES: dict[int, tuple[int, int]] = {int(key): (api.low, api.high) for key, api
 # The versions of all requests that get a response.
 SERVED = {**UNSERVED, **RANGES}
 
-# The APIs that are served before a client has authenticated.
-HANDSHAKE = frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+# The APIs of a login, and those that are served before a client has authenticated.
+LOGIN = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+HANDSHAKE = LOGIN | {ApiKey.API_VERSIONS}
 
 # Clients choose such versions if they do not ask for the broker's.
 _OLD = (

@@ -72,6 +72,9 @@ class Assembly:
         )
         for node in nodes.values():
             self._equip(node, served)
+        self.cluster.watchers["ClientQuotaRecord"] = lambda record, added: self._enforce_quotas()
+        if self.cluster.quotas:
+            self._enforce_quotas()
         for node in nodes.values():
             opened.push_async_callback(node.server.close)
 
@@ -124,6 +127,25 @@ class Assembly:
         node.server = Server(config, timers, credentials, node.handlers, node.connections)
         self._opened.callback(node.groups.close)
         self.elections.changed.append(node.groups.take_over)
+
+    def _enforce_quotas(self) -> None:
+        """Enforce quotas from now on: those that there are, and all changes."""
+        # Imported here because most brokers of tests have none.
+        from krammar.broker.quotas.enforcement import Enforcement, NodeQuotas
+
+        Enforcement(
+            self.cluster,
+            [
+                NodeQuotas(
+                    node.config,
+                    node.timers,
+                    self.cluster,
+                    node.handlers,
+                    node.connections.admission,
+                )
+                for node in self._nodes.values()
+            ],
+        )
 
     def _marked(self, partition: int, producer_id: int, committed: bool) -> None:
         for node in self._nodes.values():

@@ -11,7 +11,12 @@ from typing import Any, cast
 from uuid import UUID
 
 import kafka_wire
-from kafka_wire import AccessControlEntryRecord, MetadataRequest
+from kafka_wire import (
+    AccessControlEntryRecord,
+    AclOperation,
+    AclResourceType,
+    MetadataRequest,
+)
 
 from krammar.authorization.acls import Acl, Authorizer, Requester
 from krammar.authorization.gate import Decision, Gate
@@ -48,21 +53,31 @@ class BrokerAuthorizer:
     """Decides requests by the ACLs in the metadata. All nodes of a broker share it.
 
     Raises ConfigError if ``super.users`` is invalid.
+
+    Attributes:
+        changes: of ACLs so far
     """
 
     def __init__(self, config: BrokerConfig, cluster: ClusterMetadata) -> None:
         self._config, self._cluster = config, cluster
+        self.changes = 0
         self._authorizer = Authorizer(
             super_users(config), allow_without_acl=config.allow_everyone_if_no_acl_found
         )
         self._gate = Gate(self._authorizer, Schema(package_of(kafka_wire)), self)
         for record in cluster.acls.values():
             self._authorizer.add(Acl.of(record))
-        cluster.acl_changed = self._changed
+        cluster.watchers[AccessControlEntryRecord.__name__] = self._changed
 
     def _changed(self, record: AccessControlEntryRecord, added: bool) -> None:
         change = self._authorizer.add if added else self._authorizer.remove
         change(Acl.of(record))
+        self.changes += 1
+
+    def may_describe(self, session: Session, topic: str) -> bool:
+        """Return whether a client may know a topic."""
+        client = Requester(session.principal, session.host)
+        return self._authorizer.allows(client, AclOperation.DESCRIBE, AclResourceType.TOPIC, topic)
 
     def __contains__(self, acl: Acl) -> bool:
         return acl in self._authorizer

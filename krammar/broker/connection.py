@@ -160,6 +160,12 @@ class Connection(asyncio.BufferedProtocol):
                 transport.abort()
                 return
             self._counted_as = session.host
+            held = self.connections.admission.held_seconds(session.host)
+            if held:
+                # It counts as open, and gets no answer.
+                self.connections.open.add(self)
+                self._later = self.timers.call_later(held, self.abort)
+                return
         if self.listener.sasl:
             from krammar.broker.security.sasl import Authenticator
 
@@ -308,11 +314,16 @@ class Connection(asyncio.BufferedProtocol):
     def _check_handshake(self) -> None:
         """Raise CloseConnection if the next frame must not be decoded before a login."""
         key = self.wire.next_api_key
-        if key is None or key in apis.HANDSHAKE:
+        if key is None or key in apis.HANDSHAKE or self._refuses_in_login():
             return
         with suppress(UnknownApiKeyError):
             name = kafka_wire.request_class(key).__name__
             raise CloseConnection(f"{name} was sent before authentication")
+
+    def _refuses_in_login(self) -> bool:
+        """Return whether the next request gets an error, because it interrupts a login. It is not large."""
+        sasl = self.session.sasl
+        return sasl is not None and sasl.in_exchange and self.wire.expected <= EXPLAINED_FRAME
 
     def _handle(self, event: RequestReceived | InvalidRequest) -> None:
         """Handle a request. Raises CloseConnection."""
@@ -326,11 +337,20 @@ class Connection(asyncio.BufferedProtocol):
         served = apis.SERVED.get(event.api_key)
         if served is None or not served[0] <= event.version <= served[1]:
             raise CloseConnection(apis.why_unserved(event.api_key, event.version))
+        if (
+            not session.authenticated
+            and event.api_key not in apis.LOGIN
+            and session.sasl.in_exchange
+        ):
+            refusal = session.sasl.refuse(event.request, event.version)
+            self.send(event, self.wire.send_response(event, refusal))  # no filter sees it
+            return
         expires = session.expires_at
         is_over = expires is not None and self.timers.now_ms() > expires
         if is_over and event.api_key not in apis.HANDSHAKE:
             raise CloseConnection("the login has expired")
         session.client_id = event.header.client_id
+        session.request_size = len(event.frame)
         self._serve(event)
 
     def _serve(self, event: RequestReceived) -> None:
@@ -390,6 +410,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def answer(self, event: RequestReceived, response: Any) -> None:
         """Send a response, or nothing for None."""
+        if self.session.throttle_ms:
+            self._mute()
         if response is None:
             self.wire.skip_response(event)
             return
@@ -404,6 +426,16 @@ class Connection(asyncio.BufferedProtocol):
             self.send(event, frame)
         else:
             self._filtered.response(event, frame)
+
+    def _mute(self) -> None:
+        """Handle no further request while the client is throttled."""
+        self._later = self.timers.call_later(self.session.throttle_ms / 1000, self._unmute)
+        self.session.throttle_ms = 0
+
+    def _unmute(self) -> None:
+        self._later = None
+        if not self.transport.is_closing():
+            self.pump()
 
     def send(
         self,

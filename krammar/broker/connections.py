@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from itertools import count
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -37,6 +38,8 @@ class Admission:
         count: connections
         refused: connections so far
         open_files: returns how many files the process may open, if that is limited
+        throttle: returns the seconds after which a new connection from an address is closed without
+            service; 0 to serve it
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -47,6 +50,11 @@ class Admission:
         self._listeners: Counter[str] = Counter()
         self._log = Seldom(log.warning)
         self.refused = 0
+        self.throttle: Callable[[str], float] | None = None
+
+    def held_seconds(self, host: str) -> float:
+        """Return for how long a new connection is held, and then closed without service; 0 to serve it."""
+        return 0.0 if self.throttle is None else self.throttle(host)
 
     def enter(self, listener: Listener, host: str, descriptor: int) -> bool:
         """Count a connection. Returns False if the connection must be closed; a log line gives the reason.

@@ -23,15 +23,15 @@ class Handlers(dict[int, Handler]):
         self._parts = {"ranges": RANGES, **parts}
         self._objects: dict[type, Any] = {}
         self._observe: Callable[[Handler], Handler] | None = None
-        self._guard: Callable[[Handler], Handler] | None = None
+        self._guards: list[Callable[[Handler], Handler]] = []
 
     def __missing__(self, api_key: int) -> Handler:
         api = APIS.get(api_key)
         handler = (answer_with_error if api is None else api.find)(self.of)
         if self._observe is not None:
             handler = self._observe(handler)
-        if self._guard is not None:
-            handler = self._guard(handler)
+        for guard in self._guards:
+            handler = guard(handler)
         self[api_key] = handler
         return handler
 
@@ -49,8 +49,13 @@ class Handlers(dict[int, Handler]):
         self.clear()
 
     def guard_by(self, guard: Callable[[Handler], Handler]) -> None:
-        """Let all requests pass through what ``guard`` returns for their handlers."""
-        self._guard = guard
+        """Let all requests pass through what ``guard`` returns for their handlers, before earlier guards."""
+        self._guards.append(guard)
+        self.clear()
+
+    def unguard(self, guard: Callable[[Handler], Handler]) -> None:
+        """Undo ``guard_by``."""
+        self._guards.remove(guard)
         self.clear()
 
     def see(self, cluster: ClusterMetadata) -> None:

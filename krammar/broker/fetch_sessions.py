@@ -97,7 +97,7 @@ class FetchSessions:
         """Return what a request fetches. Raises ApiError for an unknown session or a wrong epoch."""
         epoch, session_id = request.session_epoch, request.session_id
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._drop(session_id)
+            self.drop(session_id)
             session = FetchSession(by_id, OrderedDict(_wanted(request, by_id)))
             # Without partitions, there is nothing to remember.
             if epoch == INITIAL_EPOCH and session.partitions:
@@ -121,7 +121,7 @@ class FetchSessions:
         if not known.partitions or self._partitions > self.most_partitions:
             # The client gets its partitions once more without a session, and then begins another
             # one.
-            self._drop(session_id)
+            self.drop(session_id)
             return FetchSession(by_id, known.partitions)
         known.epoch = 1 if epoch == _LARGEST else epoch + 1
         known.last_used = monotonic()
@@ -137,14 +137,15 @@ class FetchSessions:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < _MIN_EVICTION:
                 return
-            self._drop(oldest.session_id)
+            self.drop(oldest.session_id)
         while session.session_id == NO_SESSION or session.session_id in self._sessions:
             session.session_id = random.randint(1, _LARGEST)
         session.last_used = now
         self._sessions[session.session_id] = session
         self._partitions += size
 
-    def _drop(self, session_id: int) -> None:
+    def drop(self, session_id: int) -> None:
+        """Forget a session. Does nothing if there is none with this id."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= len(session.partitions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kafka_wire import ConfigRecord, ConfigResourceType, ErrorCode, PartitionRecord
@@ -15,7 +15,13 @@ from krammar.broker.metadata_records import KRAFT_VERSION, METADATA_VERSION, OLD
 from krammar.wire.message import Codec
 
 if TYPE_CHECKING:
-    from kafka_wire import AccessControlEntryRecord, UserScramCredentialRecord
+    from kafka_wire import (
+        AccessControlEntryRecord,
+        ClientQuotaRecord,
+        UserScramCredentialRecord,
+    )
+
+    from krammar.broker.quotas.entities import QuotaKey
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -86,7 +92,10 @@ class Image:
         configs: dynamic settings by (resource type, resource name), then by key
         brokers: registrations by broker id, including later changes
         scram: credentials by (mechanism, user)
-        acls: by the id of their records; ``acl_changed`` gets each record that is added (True) or removed
+        acls: by the id of their records
+        quotas: by entity and key
+        watchers: functions by type of record, for ACLs, quotas and others that have keys: each gets
+            every record of its type that is added (True) or removed (False)
         transaction: the records of the metadata transaction in progress (KIP-868), or None
     """
 
@@ -104,7 +113,8 @@ class Image:
             "UserScramCredentialRecord"
         ]
         self.acls: dict[UUID, AccessControlEntryRecord] = self._by_key["AccessControlEntryRecord"]
-        self.acl_changed: Callable[[AccessControlEntryRecord, bool], None] | None = None
+        self.quotas: dict[QuotaKey, ClientQuotaRecord] = self._by_key["ClientQuotaRecord"]
+        self.watchers: dict[str, Callable[[Any, bool], None]] = {}
         self.transaction: list[Codec] | None = None
 
     @property
@@ -138,11 +148,11 @@ class Image:
             old = by_key.pop(key, None)
             if not removes:
                 by_key[key] = record
-            if by_key is self.acls and self.acl_changed is not None:
+            if (watch := self.watchers.get(kept)) is not None:
                 if old is not None:
-                    self.acl_changed(old, False)
+                    watch(old, False)
                 if not removes:
-                    self.acl_changed(cast("AccessControlEntryRecord", record), True)
+                    watch(record, True)
 
     def records(self) -> Iterator[Codec]:
         """Yield the records of a snapshot, which result in this state."""
@@ -282,9 +292,9 @@ _KEYS: dict[str, Callable[[Any], object]] = {
     "UserScramCredentialRecord": attrgetter("mechanism", "name"),
     "ProducerIdsRecord": _only,
     "AccessControlEntryRecord": attrgetter("id"),
+    "ClientQuotaRecord": _quota,
     # The broker does not use the next ones.
     "DelegationTokenRecord": attrgetter("token_id"),
-    "ClientQuotaRecord": _quota,
     "ZkMigrationStateRecord": _only,
     "RegisterControllerRecord": attrgetter("controller_id"),
 }

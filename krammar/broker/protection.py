@@ -18,7 +18,7 @@ WITHOUT = "krammar.start.without"
 # What is missing, and what follows, by setting. ``WITHOUT`` in broker.csv accepts the same names.
 MISSING = {
     AUTHORIZER: f"this broker has no authorizer but {STANDARD_AUTHORIZER}, so every client may read and write everything",
-    "client.quota.callback.class": "this broker has no quotas, so no client is slowed down",
+    "client.quota.callback.class": "this broker has no callbacks for quotas, so clients have no quotas but those of the metadata log",
     "alter.config.policy.class.name": "this broker has no policies, so every change of settings is allowed",
     "create.topic.policy.class.name": "this broker has no policies, so every topic is allowed",
     "remote.log.storage.system.enable": "this broker has no remote storage, so records only exist on its disk",

@@ -67,6 +67,7 @@ class Server:
                     lambda: tls,
                     lambda client: kind(listener, *self._parts, client),
                     enter=partial(self._connections.admission.enter, listener),
+                    held_seconds=self._connections.admission.held_seconds,
                     leave=partial(self._connections.admission.leave, listener),
                     log=log,
                     name=listener.name,

@@ -33,6 +33,8 @@ class Session:
         expires_at: when the client must log in again (KIP-368), in milliseconds since 1970; None
             for never
         building: the bytes of records in the response that is being built
+        request_size: bytes of the current request
+        throttle_ms: for how many milliseconds the connection is muted after the response (KIP-219)
     """
 
     listener: Listener
@@ -45,6 +47,8 @@ class Session:
     hurry: Callable[[], None] | None = None
     expires_at: int | None = None
     building: int = 0
+    request_size: int = 0
+    throttle_ms: int = 0
 
     @classmethod
     def begin(cls, listener: Listener, transport: BaseTransport, number: int) -> Session:

@@ -165,8 +165,14 @@ class Embedded(Closing, Generic[B]):
         return self.clients_as(next(iter(self.users), None))
 
     def clients_as(self, user: str | None) -> ClientSettings:
-        """Return the settings of clients that log in as a user. Raises ValueError for an unknown one."""
-        if user is not None and user not in self.users:
+        """Return the settings of clients that log in as a user.
+
+        Raises ValueError for an unknown user, unless any password is right.
+        """
+        password = None if user is None else self.users.get(user)
+        if user is not None and password is None and self.config.plain_any_password:
+            password = user
+        if user is not None and password is None:
             hint = did_you_mean(user, self.users) or f"the users are {', '.join(self.users)}"
             raise ValueError(
                 f"user {user!r} does not exist; {hint if self.users else 'sasl is off'}"
@@ -176,7 +182,7 @@ class Embedded(Closing, Generic[B]):
             self._options.protocol,
             self._options.mechanism,
             user,
-            None if user is None else self.users[user],
+            password,
             self.tls,
             self.config.ssl_client_auth != "none",
         )
@@ -203,6 +209,30 @@ class Embedded(Closing, Generic[B]):
         if self._options.acls is None:
             raise ConfigError("acls", None, "are off; start the broker with acls=[]")
         self._ask.add_acls([tuple(acl) for acl in options.acls or ()])
+
+    def set_quotas(
+        self,
+        *,
+        user: str | None = None,
+        client_id: str | None = None,
+        ip: str | None = None,
+        **values: float | None,
+    ) -> None:
+        """Limit what clients may use from now on, as AlterClientQuotas does.
+
+        Args:
+            user, client_id, ip: whom; a user and a client id can be combined, and ``*`` is the default for
+                all without a quota of their own
+            values: such as ``producer_byte_rate=1000``; None removes a quota
+
+        Raises:
+            ConfigError: Kafka refuses such a quota.
+        """
+        entity = {"user": user, "client-id": client_id, "ip": ip}
+        named = {kind: name for kind, name in entity.items() if name is not None}
+        self._ask.set_quotas(
+            {kind: None if name == "*" else name for kind, name in named.items()}, values
+        )
 
     def advance_clock(self, ms: int, *, node: int | None = None, members: bool = False) -> None:
         """Set the clock of the broker ahead, by milliseconds, or that of one node only.

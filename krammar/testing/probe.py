@@ -18,6 +18,7 @@ from krammar.authorization.acls import Acl
 from krammar.broker import Broker, ConfigError
 from krammar.broker.errors import ApiError
 from krammar.broker.meta_properties import random_uuid
+from krammar.broker.quotas.entities import check_entity, check_value, quota_record
 from krammar.broker.security.users import record_of
 from krammar.client.partitioner import partition_of_key
 from krammar.testing.groups import Group, groups_of, settled_ms
@@ -42,6 +43,11 @@ class Probe(Protocol):
 
     def add_acls(self, acls: Sequence[tuple[Any, ...]]) -> None:
         """Add ACLs, as the fields of ``krammar.authorization.acls.Acl``."""
+
+    def set_quotas(
+        self, entity: Mapping[str, str | None], values: Mapping[str, float | None]
+    ) -> None:
+        """Set quotas of an entity, by key; None removes one. Raises ConfigError."""
 
     def create_topic(self, name: str, partitions: int | None) -> None:
         """Create a topic. Raises ConfigError if it exists."""
@@ -136,6 +142,20 @@ class BrokerProbe:
             )
 
         self._broker.call(add)
+
+    def set_quotas(
+        self, entity: Mapping[str, str | None], values: Mapping[str, float | None]
+    ) -> None:
+        """Set quotas of an entity, by key; None removes one. Raises ConfigError."""
+        try:
+            check_entity(entity)
+            for key, value in values.items():
+                if value is not None:
+                    check_value(entity, key, value)
+        except ApiError as error:
+            raise ConfigError("quotas", None, error.message or error.code.name) from None
+        records = [quota_record(entity, key, value) for key, value in values.items()]
+        self._broker.call(self._broker.cluster.append, records)
 
     def create_topic(self, name: str, partitions: int | None) -> None:
         """Create a topic. Raises ConfigError if it exists."""

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from krammar.util.forks import close_sockets_in_children
+from krammar.util.sockets import is_loopback
 from krammar.util.turns import in_thread
 
 # After a refusal, so many seconds of the request's body are ignored: a reset would overtake the refusal.
@@ -208,15 +209,6 @@ async def _send(writer: asyncio.StreamWriter, response: HttpResponse, with_data:
     for begin in range(0, len(view), PIECE):
         writer.write(view[begin : begin + PIECE])
         await writer.drain()
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is an address or the name of this machine alone."""
-    if host == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
 
 
 def names_loopback(headers: dict[str, str]) -> bool:

@@ -14,7 +14,6 @@ import pytest
 from kafka_wire import (
     ApiVersionsRequest,
     CreateTopicsRequest,
-    DescribeClientQuotasRequest,
     ErrorCode,
     LeaderAndIsrRequest,
     MetadataRequest,
@@ -353,12 +352,6 @@ def test_a_topic_whose_logs_cannot_be_made_is_not_there(broker: Broker, client: 
     (broker.config.log_dirs[0] / "t-1").unlink()
     assert client.call(request, 7).topics[0].error_code == ErrorCode.NONE
     assert produce(client, "t", batch(b"x"), 1).base_offset == 0
-
-
-@pytest.mark.parametrize("version", [0, 1])
-def test_there_are_no_quotas(client: RawClient, version: int) -> None:
-    response = client.call(DescribeClientQuotasRequest(), version)
-    assert (response.error_code, response.entries) == (ErrorCode.NONE, [])
 
 
 def test_only_produce_may_be_large(

@@ -34,11 +34,10 @@ from tests.interop.apache import ApacheKafka, tool
 from tests.interop.processes import Krammar, Server
 from tests.support.waiting import PATIENCE
 
-# Kafka's answers to them differ for other reasons: see `_OTHERS` of test_node_alike.
 _LEFT_OUT = {"AlterClientQuotas"}
 # The versions below it have formats that both refuse, each in its way.
 _FIRST = {"Produce": 3}
-APIS = sorted({*TABLE, *CONFIGS, "DescribeCluster"} - _LEFT_OUT)
+APIS = sorted({*TABLE, *CONFIGS, "DescribeCluster"})
 
 
 def _started(server: Server) -> Server:

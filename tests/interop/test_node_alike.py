@@ -30,9 +30,7 @@ from tests.interop.node_cases import CASES, feature, update
 from tests.interop.processes import Server
 
 # What our broker does not serve; the test kit or Kafka has it.
-_OTHERS = re.compile(
-    "SHARE|STREAMS|RAFT_VOTER|UNREGISTER_CONTROLLER|WRITE_TXN_MARKERS|_CLIENT_QUOTAS"
-)
+_OTHERS = re.compile("SHARE|STREAMS|RAFT_VOTER|UNREGISTER_CONTROLLER|WRITE_TXN_MARKERS")
 # Features that only Kafka has differ in level and number.
 _METADATA = re.compile(r"metadata\.version|only supports versions|from \d+ to")
 _VARIES = {

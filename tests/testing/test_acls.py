@@ -58,3 +58,20 @@ def test_rules_need_a_broker_with_acls() -> None:
             broker.allow("alice", topic="x")
         with pytest.raises(ConfigError, match="operation: 'reed' is unknown"):
             broker.allow("alice", "reed", topic="x")
+
+
+@pytest.mark.parametrize("process", [False, True])
+def test_users_need_no_passwords(process: bool) -> None:
+    with KafkaBroker.start(
+        topics=["orders"],
+        sasl="plain",
+        plain_any_password=True,
+        acls=[{"allow": "carol", "operation": "read", "topic": "orders"}],
+        process=process,
+    ) as broker:
+        for user, codes in (("carol", 0), ("dave", ErrorCode.TOPIC_AUTHORIZATION_FAILED)):
+            settings = broker.clients_as(user).kafka_python
+            assert settings["sasl_plain_username"] == user
+            assert settings["sasl_plain_password"]
+            with log_in(int(broker.bootstrap_servers.rpartition(":")[2]), user) as client:
+                assert _code(client) == codes

@@ -82,6 +82,11 @@ class BrokerSettings:
     log_retention_check_interval_ms: int
     log_segment_delete_delay_ms: int
 
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
+    quota_window_num: int
+    quota_window_size_seconds: int
+
     sasl_server_max_receive_size: int
     ssl_client_auth: str
 
@@ -91,6 +96,7 @@ class BrokerSettings:
     metrics: str | None
     racks: str | None
     oauthbearer_required_scope: list[str]
+    plain_any_password: bool
     start_without: list[str]
 
     allow_everyone_if_no_acl_found: bool

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from krammar.broker.handlers import node as node
     from krammar.broker.handlers import offsets as offsets
     from krammar.broker.handlers import produce as produce
+    from krammar.broker.handlers import quotas as quotas
     from krammar.broker.handlers import security as security
     from krammar.broker.handlers import topics as topics
     from krammar.broker.handlers import transactions as transactions

@@ -158,7 +158,8 @@ class ConfigHandlers:
         if kind == TOPIC:
             check_topic_name(name)
             if name not in self.cluster.topics:
-                raise ApiError(kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                # As in Kafka, without a text.
+                raise ApiError(kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
             return describe_overrides(self.config, kw.ConfigSource.TOPIC_CONFIG, overrides, names)
         if kind == BROKER:
             if not name:

@@ -29,7 +29,7 @@ from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.connections import Connections
 from krammar.broker.errors import ApiError
-from krammar.broker.fetch_sessions import Answers, FetchSession, FetchSessions, Key
+from krammar.broker.fetch_sessions import NO_SESSION, Answers, FetchSession, FetchSessions, Key
 from krammar.broker.handlers.offsets import partition_log
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.nodes import Leaders, Logs, Nodes
@@ -61,6 +61,8 @@ class FetchHandlers:
     Attributes:
         fetched: functions that are called with the client id and the partitions of each request,
             those of its session included
+        throttle: gets the bytes of the records of a response, and returns for how many milliseconds
+            the client gets none instead (KIP-219)
     """
 
     config: BrokerConfig
@@ -72,6 +74,7 @@ class FetchHandlers:
     fetched: list[Callable[[str | None, Iterable[Key]], None]] = field(
         init=False, default_factory=list
     )
+    throttle: Callable[[Session, int], int] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
@@ -88,7 +91,7 @@ class FetchHandlers:
             notify(session.client_id, asked.partitions)
         answers, size, waiting = yield from self._read(session, request, asked, version)
         if waiting is None or size >= request.min_bytes or request.max_wait_ms <= 0:
-            return (yield from self._response(session, asked, answers, version))
+            return (yield from self._response(session, asked, answers, size, version))
         self.connections.release(session)  # the records are read again later
         return self._wait(session, request, asked, waiting, version)
 
@@ -141,13 +144,22 @@ class FetchHandlers:
     def _read_again(
         self, session: Session, request: FetchRequest, asked: FetchSession, version: int
     ) -> Steps[FetchResponse]:
-        answers, _, _ = yield from self._read(session, request, asked, version)
-        return (yield from self._response(session, asked, answers, version))
+        answers, size, _ = yield from self._read(session, request, asked, version)
+        return (yield from self._response(session, asked, answers, size, version))
 
     def _response(
-        self, session: Session, asked: FetchSession, answers: Answers, version: int
+        self, session: Session, asked: FetchSession, answers: Answers, size: int, version: int
     ) -> Steps[FetchResponse]:
-        """Build the response, with the leaders of partitions that this node does not lead (KIP-951)."""
+        """Build the response, with the leaders of partitions that this node does not lead (KIP-951).
+
+        A throttled client gets no partitions, and its session has no news for it. It does not learn
+        of a new session.
+        """
+        if self.throttle is not None and (wait := self.throttle(session, size)):
+            if asked.full:
+                self._sessions.drop(asked.session_id)
+                asked.session_id = NO_SESSION
+            return FetchResponse(throttle_time_ms=wait, session_id=asked.session_id)
         leaders = Leaders(self.nodes, self.config.node_id)
         responses: list[FetchResponse.FetchableTopicResponse] = []
         last: str | UUID | None = None

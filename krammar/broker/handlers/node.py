@@ -1,4 +1,4 @@
-"""DescribeCluster, and the APIs about the log folders, quotas, quorum and features of a node.
+"""DescribeCluster, and the APIs about the log folders, quorum and features of a node.
 
 DescribeCluster, v0 to v2 (KIP-700): v1 names the kind of endpoint (KIP-919), and v2 asks for fenced
 nodes (KIP-1073).
@@ -7,8 +7,6 @@ DescribeLogDirs, v1 to v5 (KIP-113): v3 has an error of the whole request (KIP-7
 volumes (KIP-827), and v5 says whether a folder is cordoned (KIP-1066).
 
 AlterReplicaLogDirs, v1 to v2 (KIP-113).
-
-DescribeClientQuotas, v0 to v1 (KIP-546).
 
 DescribeQuorum, v0 to v2 (KIP-595): v1 has times (KIP-836), and v2 directory ids and addresses
 (KIP-853).
@@ -120,12 +118,6 @@ class NodeHandlers:
         return kw.DescribeLogDirsResponse(
             results=[_log_dir(path, topics, path in failed) for path, topics in found.items()]
         )
-
-    def describe_client_quotas(
-        self, session: Session, request: kw.DescribeClientQuotasRequest, version: int
-    ) -> kw.DescribeClientQuotasResponse:
-        """Return no quotas (KIP-546). Kafka's tools request them whenever they describe users."""
-        return kw.DescribeClientQuotasResponse(error_message=None, entries=[])
 
     def alter_replica_log_dirs(
         self, session: Session, request: kw.AlterReplicaLogDirsRequest, version: int

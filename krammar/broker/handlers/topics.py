@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
@@ -47,29 +47,55 @@ T = TypeVar(
 )
 
 
+# The first versions of CreateTopics, DeleteTopics and CreatePartitions whose clients know
+# THROTTLING_QUOTA_EXCEEDED (KIP-599).
+_CREATE_THROTTLED = 6
+_DELETE_THROTTLED = 5
+_GROW_THROTTLED = 3
+
+# Is called with the partitions of a topic that is created or deleted. Raises ApiError.
+Count = Callable[[int], None]
+
+
 @dataclass(eq=False)
 class TopicHandlers:
+    """Creates, extends and deletes topics.
+
+    Attributes:
+        throttle: gets the number of partitions that a client creates or deletes, and whether it
+            knows the error of a refusal (KIP-599). Raises ApiError.
+    """
+
     config: BrokerConfig
     nodes: Nodes
     cluster: ClusterMetadata
     logs: Logs
     topics: Topics
+    throttle: Callable[[Session, int, bool], None] | None = field(init=False, default=None)
 
     def create_topics(
         self, session: Session, request: kw.CreateTopicsRequest, version: int
     ) -> Steps[kw.CreateTopicsResponse]:
         """Create topics. A name that the request lists more than once is refused."""
         # As in Kafka, names of the same request may collide with each other.
-        create = partial(self._create, list(self.cluster.topics), request.validate_only)
+        count = self._count(session, version >= _CREATE_THROTTLED)
+        create = partial(self._create, list(self.cluster.topics), request.validate_only, count)
         topics = yield from _once(
             request.topics, kw.CreateTopicsResponse.CreatableTopicResult, create
         )
         return kw.CreateTopicsResponse(topics=topics)
 
+    def _count(self, session: Session, strict: bool) -> Count:
+        if self.throttle is None:
+            return lambda partitions: None
+        throttle = self.throttle
+        return lambda partitions: throttle(session, partitions, strict)
+
     def _create(
         self,
         before: list[str],
         validate_only: bool,
+        count: Count,
         topic: kw.CreateTopicsRequest.CreatableTopic,
         result: kw.CreateTopicsResponse.CreatableTopicResult,
     ) -> Steps[None]:
@@ -88,6 +114,7 @@ class TopicHandlers:
         configs = self._configs(topic)
         replicas = new_replicas(topic, self.nodes, config, first=len(cluster.topics))
         topic_id = random_uuid()
+        count(len(replicas))
         if not validate_only:
             yield from self.topics.creating(
                 name, len(replicas), configs, topic_id=topic_id, replicas=replicas
@@ -153,13 +180,14 @@ class TopicHandlers:
                 text = "The topic is listed by its name and by its id."
                 responses.append(_not_deleted((name, found.topic_id), text))
         names_first = sorted(listed.items(), key=lambda each: each[0][0] is None)
+        count = self._count(session, version >= _DELETE_THROTTLED)
         for each in names_first:
-            responses.append((yield from self._delete(each)))
+            responses.append((yield from self._delete(each, count)))
             yield None
         return kw.DeleteTopicsResponse(responses=responses)
 
     def _delete(
-        self, counted: tuple[Listed, int]
+        self, counted: tuple[Listed, int], count: Count
     ) -> Steps[kw.DeleteTopicsResponse.DeletableTopicResult]:
         """Delete a topic in steps, which the request lists that many times."""
         (name, topic_id), times = counted
@@ -176,6 +204,7 @@ class TopicHandlers:
                 )
             if topic is None:
                 raise ApiError(unknown, "The topic does not exist.")
+            count(len(topic.partitions))
             yield from self.topics.deleting(topic)
             result.name, result.topic_id = topic.name, topic.topic_id
         return result
@@ -183,7 +212,8 @@ class TopicHandlers:
     def create_partitions(
         self, session: Session, request: kw.CreatePartitionsRequest, version: int
     ) -> Steps[kw.CreatePartitionsResponse]:
-        grow = partial(self._grow, request.validate_only)
+        count = self._count(session, version >= _GROW_THROTTLED)
+        grow = partial(self._grow, request.validate_only, count)
         results = yield from _once(
             request.topics, kw.CreatePartitionsResponse.CreatePartitionsTopicResult, grow
         )
@@ -192,6 +222,7 @@ class TopicHandlers:
     def _grow(
         self,
         validate_only: bool,
+        count: Count,
         topic: kw.CreatePartitionsRequest.CreatePartitionsTopic,
         _result: object,
     ) -> Steps[None]:
@@ -220,6 +251,7 @@ class TopicHandlers:
                     f"{more} partition(s) are added, but {len(replicas)} are assigned.",
                 )
             check_replicas(replicas, self.nodes)
+        count(more)
         if not validate_only:
             yield from self.topics.adding(found, topic.count, replicas)
 

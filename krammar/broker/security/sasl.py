@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafka_wire import ErrorCode, SaslAuthenticateResponse, SaslHandshakeResponse
 
@@ -17,6 +17,7 @@ from krammar.auth.oauth import MECHANISM as OAUTHBEARER
 from krammar.auth.oauth import OAuthError
 from krammar.auth.scram import BY_NAME, ScramError
 from krammar.auth.scram_server import ScramServer
+from krammar.broker.errors import CloseConnection
 from krammar.broker.security.settings import PLAIN
 
 if TYPE_CHECKING:
@@ -118,6 +119,25 @@ class Authenticator:
         return SaslAuthenticateResponse(
             auth_bytes=answer, session_lifetime_ms=lifetime_ms if version > 0 else 0
         )
+
+    @property
+    def in_exchange(self) -> bool:
+        """Whether a handshake was answered, and messages of the mechanism must follow."""
+        return self._exchange is not None
+
+    def refuse(self, request: Any, version: int) -> Any:
+        """Return the error for a request in the middle of a login, which thereby fails.
+
+        Raises CloseConnection for a request without a response.
+        """
+        from krammar.broker.refusals import refusal
+
+        name = type(request).__name__
+        if getattr(request, "acks", None) == 0:
+            raise CloseConnection(f"{name} was sent during a login")
+        self._fail(f"{name} during a login")
+        text = f"Unexpected Kafka request of type {name} during SASL authentication."
+        return refusal(request, version, ErrorCode.ILLEGAL_SASL_STATE, text)
 
     def raw(self, message: bytes) -> bytes | None:
         """Return the answer to a bare token; None if the login failed."""

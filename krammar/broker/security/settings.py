@@ -12,10 +12,12 @@ from krammar.auth.oauth import JwtSettings
 from krammar.auth.scram import BY_NAME
 from krammar.broker.config import BROKER_CONFIGS, BrokerConfig, ConfigError, Listener
 from krammar.util.settings import split_names
+from krammar.util.sockets import is_loopback
 
 PLAIN = "PLAIN"
 _SUPPORTED = (PLAIN, *BY_NAME, OAUTHBEARER)
 _JAAS = "sasl.jaas.config"
+_ANY_PASSWORD = "krammar.plain.any.password"
 log = logging.getLogger("krammar.broker")
 
 
@@ -59,14 +61,14 @@ class SaslSettings:
 
     Attributes:
         mechanisms: in the order of the setting
-        plain_users: passwords by user name
+        plain_users: passwords by user name; None if any name and password is accepted
         jwt: how signed tokens are checked; None if unsecured ones are accepted
         max_reauth_ms: by mechanism, the milliseconds after which clients must log in again; 0 for
             never (KIP-368)
     """
 
     mechanisms: tuple[str, ...]
-    plain_users: dict[str, str] = field(repr=False)
+    plain_users: dict[str, str] | None = field(repr=False)
     max_reauth_ms: dict[str, int]
     jwt: JwtSettings | None = None
 
@@ -80,8 +82,10 @@ def sasl_settings(config: BrokerConfig, listener: Listener) -> SaslSettings:
     settings = ListenerSettings(config, listener)
     name = "sasl.enabled.mechanisms"
     plain_jaas = settings.first(settings.own(f"plain.{_JAAS}"), settings.own(_JAAS), _JAAS)
+    any_password = config.plain_any_password
     if config.get(settings.own(name)) is None and config.get(name) is None:
-        mechanisms = (*((PLAIN,) if plain_jaas is not None else ()), *BY_NAME)
+        with_plain = plain_jaas is not None or any_password
+        mechanisms = (*((PLAIN,) if with_plain else ()), *BY_NAME)
     else:
         mechanisms = tuple(dict.fromkeys(split_names(settings.get(name))))
         if not mechanisms:
@@ -95,14 +99,29 @@ def sasl_settings(config: BrokerConfig, listener: Listener) -> SaslSettings:
             "listener %s accepts unsecured tokens, which anyone can create: use it for tests only",
             listener.name,
         )
+    plain_users: dict[str, str] | None = {}
+    if PLAIN in mechanisms:
+        plain_users = None if any_password else _plain_users(settings, plain_jaas)
+    if plain_users is None:
+        _check_any_password(listener)
     return SaslSettings(
         mechanisms=mechanisms,
-        plain_users=_plain_users(settings, plain_jaas) if PLAIN in mechanisms else {},
+        plain_users=plain_users,
         max_reauth_ms={
             each: max(0, settings.of_mechanism(each, "connections.max.reauth.ms"))
             for each in mechanisms
         },
         jwt=jwt,
+    )
+
+
+def _check_any_password(listener: Listener) -> None:
+    """Raise ConfigError unless only programs of this machine can log in with any password."""
+    if not is_loopback(listener.host):
+        where = f"{listener.name} listens on {listener.host or 'all interfaces'}"
+        raise ConfigError(_ANY_PASSWORD, "true", f"is for tests, on loopback addresses; {where}")
+    log.warning(
+        "listener %s accepts any user with any password: use it for tests only", listener.name
     )
 
 

@@ -13,7 +13,6 @@ import kafka_wire
 import pytest
 from confluent_kafka import Consumer, KafkaError
 from kafka_wire import (
-    AlterClientQuotasRequest,
     ApiKey,
     ConsumerGroupDescribeRequest,
     CreateAclsRequest,
@@ -89,14 +88,6 @@ ENTRIES: dict[int, Any] = {
     ),
     ApiKey.ELECT_LEADERS: lambda: ElectLeadersRequest(
         topic_partitions=[ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0, 7])]
-    ),
-    ApiKey.ALTER_CLIENT_QUOTAS: lambda: AlterClientQuotasRequest(
-        entries=[
-            AlterClientQuotasRequest.EntryData(
-                entity=[AlterClientQuotasRequest.EntityData(entity_type="user", entity_name=name)]
-            )
-            for name in ("a", None)
-        ]
     ),
     ApiKey.SHARE_GROUP_DESCRIBE: lambda: ShareGroupDescribeRequest(group_ids=["a", "b"]),
     ApiKey.STREAMS_GROUP_DESCRIBE: lambda: StreamsGroupDescribeRequest(group_ids=["a", "b"]),

@@ -11,7 +11,10 @@ import pytest
 from kafka_wire import (
     ApiVersionsRequest,
     ErrorCode,
+    InitProducerIdRequest,
+    ListGroupsRequest,
     MetadataRequest,
+    ProduceRequest,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
@@ -203,10 +206,77 @@ def test_nothing_is_served_before_the_login(
     ]
 
 
-def test_nothing_is_served_during_the_login(client: RawClient) -> None:
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [
+        (MetadataRequest(topics=[]), 13),
+        (ApiVersionsRequest(), 2),
+        (ListGroupsRequest(), 4),
+        (InitProducerIdRequest(transactional_id="id"), 5),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_request_during_the_login_gets_an_error(
+    client: RawClient, request_: Any, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
     client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
-    client.send(MetadataRequest(topics=[]))
+    response = client.call(request_, version)
+    assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert is_closed(client)
+    assert f"{type(request_).__name__} during a login; connection closed" in caplog.text
+
+
+def test_each_topic_of_a_request_during_the_login_gets_the_error(client: RawClient) -> None:
+    client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    named = [MetadataRequest.Topic(name=name) for name in ("a", "b")]
+    response = client.call(MetadataRequest(topics=named), 9)
+    refused = ErrorCode.ILLEGAL_SASL_STATE
+    assert [(each.name, each.error_code) for each in response.topics] == [
+        ("a", refused),
+        ("b", refused),
+    ]
+    assert response.brokers == []
+    assert is_closed(client)
+
+
+def test_large_requests_and_such_without_a_response_end_the_login(broker: Broker) -> None:
+    named = [MetadataRequest.Topic(name=f"{number:0100}") for number in range(100)]
+    for request, version in (
+        (MetadataRequest(topics=named), 9),
+        (ProduceRequest(acks=0, timeout_ms=1000), 9),
+    ):
+        with RawClient(broker.port) as client:
+            client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            client.send(request, version)
+            assert is_closed(client)
+
+
+def test_any_password_is_right_where_the_settings_say_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    properties = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "krammar.plain.any.password": "true",
+    }
+    with Broker.start(properties=properties) as broker:
+        for user in ("alice", "bob"):
+            with RawClient(broker.port) as client:
+                assert log_in(client, "PLAIN", user, "anything").error_code == 0
+                assert is_served(client)
+        with RawClient(broker.port) as client:
+            assert log_in(client, "PLAIN", "alice", "").error_code != 0
+    assert "accepts any user with any password: use it for tests only" in caplog.text
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "192.0.2.1", "[::]"])
+def test_any_password_is_for_loopback_only(host: str) -> None:
+    properties = {
+        "listeners": f"SASL_PLAINTEXT://{host}:0",
+        "advertised.listeners": "SASL_PLAINTEXT://localhost:9092",
+        "krammar.plain.any.password": "true",
+    }
+    with pytest.raises(ConfigError, match="is for tests, on loopback addresses"):
+        Broker.start(properties=properties)
 
 
 def test_nothing_is_served_behind_a_failed_login(client: RawClient) -> None:
@@ -373,7 +443,8 @@ def test_nothing_is_served_during_a_renewal(renewing: Broker) -> None:
     with RawClient(renewing.port) as client:
         log_in(client, "PLAIN", "alice", "alice-secret")
         client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
-        client.send(MetadataRequest(topics=[]))
+        response = client.call(MetadataRequest(topics=[]))
+        assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert is_closed(client)
 
 
