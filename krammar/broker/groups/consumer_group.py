@@ -24,6 +24,7 @@ class ConsumerGroup(Group):
         assigning: whether an assignment is being computed
         matches: the record of each pattern of the members, with the topics that match it
         matched: the names of all topics with which each pattern was compared
+        matched_rights: the version of the rights by which topics were left out of matches
         behind: whether patterns must still be compared with the current topics
         topics_hash: identifies the subscribed topics and their partitions, as of ``topics_seen``,
             an offset of the metadata log
@@ -40,6 +41,7 @@ class ConsumerGroup(Group):
         self.assignor: str | None = None
         self.matches: dict[str, kw.ConsumerGroupRegularExpressionValue] = {}
         self.matched: dict[str, frozenset[str]] = {}
+        self.matched_rights = -1
         self.behind = False
         self.topics_hash = 0
         self.topics_seen = -1

@@ -23,7 +23,14 @@ from krammar.broker.groups.classic_protocol import ClassicProtocol
 from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.embedded import assignment_of, places_by_name, read_subscription
 from krammar.broker.groups.group import CONSUMER, Key
-from krammar.broker.groups.host import AnyGroup, GroupClient, Host, rebalance_key, session_key
+from krammar.broker.groups.host import (
+    AnyGroup,
+    GroupClient,
+    Host,
+    TopicRights,
+    rebalance_key,
+    session_key,
+)
 from krammar.broker.groups.matching import Matching, matcher, topics_digest
 from krammar.broker.groups.member import (
     AWAY,
@@ -36,6 +43,7 @@ from krammar.broker.groups.member import (
 )
 from krammar.broker.groups.migration import Migration, not_found
 from krammar.broker.groups.records import fits, topics_of
+from krammar.broker.protection import has_authorizer
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
@@ -61,7 +69,7 @@ class ConsumerProtocol:
     _migration: Migration
 
     def __post_init__(self) -> None:
-        self._matching = Matching(self._cluster)
+        self._matching = Matching(self._cluster, restricted=has_authorizer(self._config))
 
     # -- ConsumerGroupHeartbeat
 
@@ -91,7 +99,7 @@ class ConsumerProtocol:
             member.rebalance_timeout = request.rebalance_timeout_ms
         member.client_id, member.client_host = client.client_id, client.host
         member.protocols = []
-        self.advance(group, member, owned, topics, pattern)
+        self.advance(group, member, owned, topics, pattern, client.rights)
         self.expect(group, member)
         response = kw.ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
@@ -183,10 +191,12 @@ class ConsumerProtocol:
         owned: Collection[Place] | None,
         topics: Sequence[str] | None,
         pattern: str | None,
+        rights: TopicRights | None = None,
     ) -> None:
         """Apply the subscription of a member, assign partitions if needed, reconcile and store.
 
-        Topics and a pattern that are None have not changed.
+        Topics and a pattern that are None have not changed. With an authorizer, patterns need
+        ``rights``.
         """
         group.touched.add(member.member_id)
         before = (member.topics, member.pattern)
@@ -194,7 +204,7 @@ class ConsumerProtocol:
             group.subscribe(member, topics)
         member.pattern = member.pattern if pattern is None else pattern
         changed = (member.topics, member.pattern) != before
-        changed |= self.refresh_topics(group, changed)
+        changed |= self.refresh_topics(group, changed, rights)
         assignor = group.preferred_assignor() or self._config.group_consumer_assignors[0]
         if changed or group.assignor not in (None, assignor):
             group.group_epoch += 1
@@ -210,12 +220,14 @@ class ConsumerProtocol:
                 self._host.cancel(group, rebalance_key(member))
         self.store(group)
 
-    def refresh_topics(self, group: ConsumerGroup, changed: bool) -> bool:
+    def refresh_topics(
+        self, group: ConsumerGroup, changed: bool, rights: TopicRights | None = None
+    ) -> bool:
         """Find the topics that the members subscribe to. Returns whether they or their partitions have changed."""
         seen = self._cluster.last_offset
         if not changed and not group.behind and seen == group.topics_seen:
             return False
-        self._matching.refresh(group, self._host.now_ms())
+        self._matching.refresh(group, self._host.now_ms(), rights)
         group.topics_seen = seen
         group.subscriptions = group.subscribed_topics()
         known = self._cluster.topics

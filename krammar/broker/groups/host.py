@@ -51,9 +51,17 @@ class Host(Protocol):
         """Run a function in another thread, and ``then`` with its result if the group still exists."""
 
 
+class TopicRights(NamedTuple):
+    """The topics that a client may know. The version changes with the rights."""
+
+    may_describe: Callable[[str], bool]
+    version: int
+
+
 class GroupClient(NamedTuple):
-    """The client of a request, and the request's version."""
+    """The client of a request, and the request's version. Without an authorizer, it has no rights."""
 
     client_id: str
     host: str
     version: int
+    rights: TopicRights | None = None

@@ -3,6 +3,9 @@
 When topics change, each pattern is only compared with the names that are new. The members of a
 group can have hundreds of patterns, so one request refreshes a portion of them, and the next
 heartbeats the rest.
+
+With an authorizer, a pattern only matches topics that the member may describe whose heartbeat
+refreshes it, as in Kafka. Members with the same pattern share the result.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from krammar.util.extras import MissingExtra
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata, Topic
+    from krammar.broker.groups.host import TopicRights
 
 # Compiling a pattern takes as long as matching this number of names.
 _COMPILING = 1000
@@ -36,6 +40,13 @@ def matcher(pattern: str) -> Callable[[str], bool]:
         ) from None
 
 
+def _permitted(matches: Callable[[str], bool], rights: TopicRights | None) -> Callable[[str], bool]:
+    if rights is None:
+        return matches
+    may_describe = rights.may_describe
+    return lambda name: matches(name) and may_describe(name)
+
+
 def topics_digest(topics: Iterable[Topic]) -> int:
     """Return what identifies topics and their numbers of partitions; 0 without topics."""
     known = [(topic.topic_id, len(topic.partitions)) for topic in topics]
@@ -46,6 +57,9 @@ def topics_digest(topics: Iterable[Topic]) -> int:
 class Matching:
     """Matches patterns with the topics of a cluster.
 
+    Args:
+        restricted: whether only members with rights refresh patterns
+
     Attributes:
         portion: the work of one request, in names that are matched or written (1 µs each). At least
             one pattern is refreshed.
@@ -53,8 +67,9 @@ class Matching:
 
     portion = 20_000
 
-    def __init__(self, cluster: ClusterMetadata) -> None:
+    def __init__(self, cluster: ClusterMetadata, *, restricted: bool = False) -> None:
         self._cluster = cluster
+        self._restricted = restricted
         self._names: frozenset[str] = frozenset()
         self._seen = -1
 
@@ -67,7 +82,7 @@ class Matching:
             self._seen = seen
         return self._names
 
-    def refresh(self, group: ConsumerGroup, now_ms: int) -> None:
+    def refresh(self, group: ConsumerGroup, now_ms: int, rights: TopicRights | None = None) -> None:
         """Update ``group.matches`` for its members and topics. Sets ``group.behind`` if a portion remains."""
         names, seen = self.names(), self._cluster.last_offset
         patterns = {member.pattern for member in group.members.values()} - {""}
@@ -75,6 +90,13 @@ class Matching:
             group.match(gone, None)
         for gone in group.matched.keys() - patterns:
             del group.matched[gone]
+        if self._restricted:
+            if rights is None:
+                group.behind = bool(patterns)
+                return
+            if group.matched_rights != rights.version:
+                group.matched.clear()
+                group.matched_rights = rights.version
         group.behind = False
         left = self.portion
         changes: dict[frozenset[str], tuple[frozenset[str], frozenset[str]]] = {}
@@ -87,15 +109,16 @@ class Matching:
                 group.behind = True
                 return
             found = group.matches.get(pattern)
+            matches = _permitted(matcher(pattern), rights)
             if found is None or before is None:
-                topics = sorted(filter(matcher(pattern), names))
+                topics = sorted(filter(matches, names))
                 left -= _COMPILING + len(names)
             else:
                 if before not in changes:
                     changes[before] = names - before, before - names
                 added, removed = changes[before]
                 topics = [name for name in found.topics if name not in removed]
-                topics += filter(matcher(pattern), added)
+                topics += filter(matches, added)
                 topics.sort()
                 left -= _COMPILING + len(added)
             if found is None or found.topics != topics:

@@ -50,13 +50,14 @@ from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import Group, GroupState
-from krammar.broker.groups.host import GroupClient
+from krammar.broker.groups.host import GroupClient, TopicRights
 from krammar.broker.groups.member import AWAY, Member, Place, by_topic
 from krammar.broker.metadata_records import GROUP_VERSION
 from krammar.broker.session import GROUP_OPERATIONS
 from krammar.util.turns import Steps, one_by_one
 
 if TYPE_CHECKING:
+    from krammar.broker.authorization import BrokerAuthorizer
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.config import BrokerConfig
     from krammar.broker.groups.coordinator import GroupCoordinator
@@ -87,6 +88,7 @@ class GroupHandlers:
     cluster: ClusterMetadata
     topics: Topics
     groups: GroupCoordinator
+    authorizer: BrokerAuthorizer | None
 
     def find_coordinator(
         self, session: Session, request: kw.FindCoordinatorRequest, version: int
@@ -183,8 +185,15 @@ class GroupHandlers:
         response = kw.ConsumerGroupHeartbeatResponse()
         with errors_in(response):
             self._check_enabled()
-            return self.groups.consumer_heartbeat(request, _client(session, version))
+            client = _client(session, version)._replace(rights=self._rights(session))
+            return self.groups.consumer_heartbeat(request, client)
         return response
+
+    def _rights(self, session: Session) -> TopicRights | None:
+        authorizer = self.authorizer
+        if authorizer is None:
+            return None
+        return TopicRights(partial(authorizer.may_describe, session), authorizer.changes)
 
     def _check_enabled(self) -> None:
         """Raise ApiError if the cluster's features or the settings leave the consumer group protocol off."""
