@@ -46,9 +46,9 @@ _TITLES = {
     "stream": (
         "A streaming query",
         "The whole topic with `Trigger.AvailableNow`, into `noop`, planning and checkpoint included. For each query Spark starts\n"
-        "a Python process. Before the first micro-batch, this process compiles PySpark's modules from a zip, which takes half a\n"
-        "second to a second; krammar's own modules take a tenth of that. On a machine where Python took 2.6 times as long\n"
-        "(2026-11-22), this made krammar slower than the connector with 1 kB: 0.87 times, and 0.89 with zstd.",
+        "a Python process. Before the first micro-batch, this process compiles PySpark's modules from a zip, which takes one to\n"
+        "two seconds on the machine of this table; krammar's own modules take a tenth of that. So topics of this size are\n"
+        "slower than with the connector, unless PySpark is not in a zip (the next table) or topics are longer.",
     ),
     "unzipped_stream": (
         "A streaming query, PySpark not in a zip",

@@ -1,6 +1,6 @@
 """Measure Spark's short jobs: micro-batches, first rows, many small partitions, and fewer columns.
 
-python -m tests.bench.spark.short                 everything, about 75 minutes; writes its section of
+python -m tests.bench.spark.short                 everything, about half an hour; writes its section of
                                                   docs/benchmarks.md
 python -m tests.bench.spark.short --quick         few rounds, small topics
 python -m tests.bench.spark.short --only steady   one part: steady, short_stream, looks, small_partitions, columns, fields
@@ -102,7 +102,7 @@ class Short:
         times = self.times.setdefault("steady", {})
         for setting in SETTINGS:
             with growing(self.broker, setting):
-                for _ in range(1 if self.quick else 5):
+                for _ in range(1 if self.quick else 2):
                     for name in (OURS, CONNECTOR, ROWS):
                         self._made += 1
                         place = self.folder / f"steady-{self._made}"
@@ -150,7 +150,7 @@ class Short:
             )
 
     def small_partitions(self) -> None:
-        partitions = 200 if self.quick else 1000
+        partitions = 50 if self.quick else 200
         name = "small"
         admin = AdminClient(client(self.broker))
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WAIT)
@@ -168,7 +168,7 @@ class Short:
                 _ALONE: lambda: self._load(OURS, name, minRecordsPerPartition="1").count(),
                 CONNECTOR: lambda: self._load(CONNECTOR, name).count(),
             },
-            rounds=3,  # the connector takes minutes
+            rounds=3,  # the connector takes a minute
         )
 
     def columns(self) -> None:

@@ -1,6 +1,6 @@
 """Measure Spark at size: large topics and records, skewed, compacted and half aborted ones, and a long stream.
 
-python -m tests.bench.spark.size                  everything, about half an hour and 12 GB of disk; writes its section
+python -m tests.bench.spark.size                  everything, about twenty minutes and 5 GB of disk; writes its section
                                                   of docs/benchmarks.md
 python -m tests.bench.spark.size --quick          two rounds, a twentieth of the records
 python -m tests.bench.spark.size --only compacted one part
@@ -37,7 +37,7 @@ _PAGE = Path(__file__).parents[3] / "docs" / "benchmarks.md"
 _CONTENDERS = (OURS, CONNECTOR)
 _MEGABYTE = 1 << 20
 _STREAM = "stream"
-_CHECKED = (100, 1000)  # micro-batches
+_CHECKED = (100, 500)  # micro-batches
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,15 @@ class Load:
 
 
 _LOADS = {
-    "small": Load("10 million records of 100 B", 10_000_000, 100),
-    "large": Load("1 million records of 5 kB", 1_000_000, 5000),
+    "small": Load("5 million records of 100 B", 5_000_000, 100),
+    "large": Load("400,000 records of 5 kB", 400_000, 5000),
     "skewed": Load(
         "1 million records of 1 kB, 90 % of them in one of 4 partitions",
         1_000_000,
         1000,
         place=lambda index: 0 if index % 10 else 1 + index // 10 % 3,
     ),
-    "partitions": Load("2 million records of 100 B in 200 partitions", 2_000_000, 100, 200),
+    "partitions": Load("1 million records of 100 B in 200 partitions", 1_000_000, 100, 200),
     "huge": Load("100 records of 10 MB", 100, 10_000_000, config={"max.message.bytes": "20000000"}),
     "compacted": Load(
         "2 million records of 100 B with 100,000 keys, compacted",
@@ -122,7 +122,7 @@ class AtSize:
         found = self.found.setdefault(part, {name: Found() for name in _CONTENDERS})
         spark = start_spark(self.folder, self.jars, self.home)
         try:
-            for turn in range(-1, 2 if self.quick else 5):
+            for turn in range(-1, 2 if self.quick else 3):
                 for name in _CONTENDERS:
                     began = time.perf_counter()
                     self._count(spark, name, part, expected)
@@ -149,7 +149,7 @@ class AtSize:
             raise RuntimeError(f"{name}: {records:,} records, not {expected:,}")
 
     def stream(self) -> None:
-        """One query with a thousand micro-batches: memory and descriptors early and late."""
+        """One query with hundreds of micro-batches: memory and descriptors early and late."""
         last = _CHECKED[-1] // (10 if self.quick else 1)
         checked = [number // (10 if self.quick else 1) for number in _CHECKED]
         load = Load("", 0, 100)
@@ -377,7 +377,7 @@ def markdown(run: AtSize, errors: list[str]) -> str:
             yield from subsection(
                 "A long stream",
                 "One query reads 20 records per micro-batch, without pauses. The table has the resident memory and the open files after\n"
-                "100 and after 1,000 micro-batches.",
+                "100 and after 500 micro-batches.",
                 markdown_table([*head, "Workers"], run.growth),
             )
         yield from failures(errors)
