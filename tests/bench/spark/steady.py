@@ -61,7 +61,7 @@ class Steady:
         return f"steady-{self.partitions}"
 
 
-SETTINGS = [Steady(listener, count) for listener in (PLAINTEXT, SECURED) for count in (4, 64)]
+SETTINGS = [Steady(PLAINTEXT, 4), Steady(PLAINTEXT, 64), Steady(SECURED, 4)]
 
 # Milliseconds of each phase of a micro-batch, as Spark reports them.
 Durations = dict[str, int]
