@@ -17,7 +17,7 @@ from krammar.faults.action import Action, Occasion
 from krammar.faults.answers import subjects
 from krammar.faults.errors import FaultError, FaultNotFired
 from krammar.faults.limits import Limits
-from krammar.faults.targets import Target, Targets, names_role
+from krammar.faults.targets import Target, Targets
 from krammar.proxy.interface import Exchange
 
 # Far longer than a fault takes to fire in a test that works.
@@ -167,6 +167,7 @@ class Rule:
     reorder = _adds(wire_actions.Reorder)
     advance_clock = _adds(wire_actions.AdvanceClock)
     change = _adds(message_actions.Change)
+    observe = _adds(wire_actions.Observe)
 
     def do(self, action: Action) -> Self:
         """Add an action. Raises FaultError if it cannot be applied; the rule is then removed."""
@@ -190,10 +191,7 @@ class Rule:
     def _check_side(self, action: Action, target: Target) -> None:
         if not action.acts_on_request(target):
             return
-        targets = self._targets
-        if any(condition.path.side == "response" for condition in targets.conditions) or any(
-            not names_role(target.request, role) for role in targets.selection.values
-        ):
+        if not self._targets.are_known_from_request(target):
             raise FaultError(
                 f'the rule "{self.name}" looks at the response, so it cannot act on the request',
                 hint="use an action on the response, or a condition on the request",
@@ -277,7 +275,9 @@ class Rule:
         return any(action.acts_on_request(target) for action in self.actions)
 
     def keeps_no_sessions(self) -> bool:
-        """Whether the rule needs the partitions of every Fetch."""
+        """Whether the rule needs the partitions of every Fetch. A rule that only observes takes what comes."""
+        if all(isinstance(action, wire_actions.Observe) for action in self.actions):
+            return False
         targets = self._targets
         names_elements = {"topic", "partition"} & targets.selection.values.keys() or any(
             condition.path.side == "request" and condition.path.steps[0].index is not None

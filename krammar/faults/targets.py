@@ -145,6 +145,12 @@ class Targets:
         """Return one; None if the rule does not apply to it."""
         return self._targets.get((api_key, version))
 
+    def are_known_from_request(self, target: Target) -> bool:
+        """Whether the request alone shows what selection and conditions are about."""
+        return not any(each.path.side == "response" for each in self.conditions) and all(
+            names_role(target.request, role) for role in self.selection.values
+        )
+
     def _keys(self, apis: tuple[Any, ...]) -> list[int]:
         known = self.schema.names()
         if not apis:

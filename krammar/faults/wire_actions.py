@@ -1,4 +1,4 @@
-"""Actions on connections, times and bytes."""
+"""Actions on connections, times and bytes, and the action that only observes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,36 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from krammar.faults.action import Action, Occasion
 from krammar.faults.declared import Check, minimum
-from krammar.faults.targets import Target
+from krammar.faults.targets import Target, Targets
 from krammar.proxy.interface import SILENCE, Close
 from krammar.wire.framing import PREFIX
+from krammar.wire.kafka import FETCH, has_fetch_sessions
 
 # Pieces of a second in which a limited bandwidth sends.
 _PIECES = 50
 _PART = Check(lambda at: 0 < at < inf, "at must be a number of bytes, or a share below 1")
 _WRONG = Check(bool, "correlation_id must not be 0: the response would have the right one")
+
+
+@dataclass(eq=False)
+class Observe(Action):
+    """Count the message, and add it to the history. Nothing is changed.
+
+    In a fetch session (KIP-227), requests name only what has changed since the last one, and a rule about topics counts
+    those requests, and the responses that have records of these topics.
+    """
+
+    key: ClassVar[str] = "observe"
+    told: ClassVar[str] = "observed"
+
+    def settle(self, targets: Targets) -> None:
+        self._targets = targets
+
+    def acts_on_request(self, target: Target) -> bool:
+        if not self._targets.are_known_from_request(target):
+            return False
+        has_sessions = target.api_key == FETCH and has_fetch_sessions(target.schema.package)
+        return not (has_sessions and target.selection)
 
 
 @dataclass(eq=False)

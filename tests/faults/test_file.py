@@ -425,7 +425,7 @@ MISTAKES = {
         5 | [[fault]]
           | ^^^^^^^^^
           = hint: add one of answer, drop, delay_ms, throttle_ms, trickle, bandwidth, black_hole, truncate, \
-flip_bits, correlation_id, offer, corrupt, reorder, advance_clock_ms, change
+flip_bits, correlation_id, offer, corrupt, reorder, advance_clock_ms, change, observe
         """,
     ),
     "shape": (

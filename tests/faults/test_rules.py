@@ -224,6 +224,51 @@ def test_fetch_sessions_are_ended_for_rules_about_topics() -> None:
     assert delivery is not None and delivery.response.session_id == 0
 
 
+# Observing.
+
+
+def test_observing_changes_nothing() -> None:
+    faults, talk = engine()
+    rule = faults.on("Produce", topic="orders").observe()
+    other = faults.on("Produce", topic="audit").observe()
+    request = produce(("orders", 0))
+    known = exchange(request, 9)
+    occasion = talk.request(known)
+    assert occasion is not None and occasion.request is request
+    response = produced(("orders", 0, 0))
+    seen = talk.response(known, response)
+    assert seen is not None and not seen.changed and seen.response is response
+    assert seen.delivery.steps(b"frame") == [Send(b"frame")]
+    (event,) = faults.history
+    assert (event.action, event.request, event.response) == ("observed", request, response)
+    rule.expect(times=1)
+    other.expect(times=0)
+
+
+def test_observing_by_what_only_the_response_has() -> None:
+    faults, talk = engine()
+    rule = faults.on("Heartbeat", where="response.error_code == 27").observe()
+    for code in (0, 27):
+        known = exchange(HeartbeatRequest(group_id="g"), 4)
+        talk.request(known)
+        talk.response(known, HeartbeatResponse(error_code=code))
+    rule.expect(times=1)
+
+
+def test_observing_leaves_fetch_sessions_alone() -> None:
+    faults, talk = engine()
+    rule = faults.on("Fetch", topic="orders").observe()
+    known = exchange(FetchRequest(session_id=5, session_epoch=3), 12)
+    assert talk.request(known) is None
+    topic = FetchResponse.FetchableTopicResponse(
+        topic="orders", partitions=[FetchResponse.PartitionData(partition_index=0)]
+    )
+    response = FetchResponse(session_id=5, responses=[topic])
+    talk.response(known, response)
+    assert response.session_id == 5
+    rule.expect(times=1)
+
+
 # How often.
 
 

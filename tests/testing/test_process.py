@@ -80,6 +80,9 @@ def test_rules_of_faults(broker: KafkaBroker) -> None:
         other.wait(times=2, timeout=0.01)
     broker.faults.remove(other)
     broker.faults.expect()
+    seen = broker.faults.on("Produce", topic="orders").observe()
+    produce(broker, b"three")
+    assert seen.wait(timeout=PATIENCE).matched == 1
     broker.faults.clear()
     assert broker.faults.rules == ()
     assert broker.faults.history == []
