@@ -70,6 +70,7 @@ class Broker(Closing):
             it is
             open
         metrics_address: host and port of the page for Prometheus
+        assembled: functions that are called when the parts exist, at each start, before clients can connect
     """
 
     # The number of nodes by default, and the partitions of an internal topic per node; at least one
@@ -95,7 +96,9 @@ class Broker(Closing):
             node.connections.share(self.connections)
         if filters := tuple(filters):
             self._filter(kafka_wire, *filters)
+        self.assembled: list[Callable[[], None]] = []
         self._clock = clock
+        self._ahead_ms = 0  # of the clock, from before the last restart
         self._process = OwnProcess("the broker")
         self._opened = AsyncExitStack()  # closes everything that is open
         self._thread: threading.Thread | None = None
@@ -265,6 +268,8 @@ class Broker(Closing):
         nodes = self.nodes.values()
         try:
             self._assemble()
+            for notify in self.assembled:
+                notify()
             for node in nodes:
                 await self._listen(node)
             if self.config.metrics is not None:
@@ -284,12 +289,15 @@ class Broker(Closing):
 
     def _assemble(self) -> None:
         """Build all parts. Raises BrokerError, ConfigError and OSError."""
-        parts = Assembly(self.config, self.nodes, self._clock, self._opened)
+        parts = Assembly(self.config, self.nodes, self._now_ms, self._opened)
         self.loop, self.timers = parts.loop, parts.timers
         self.logs, self.cluster, self.topics = parts.logs, parts.cluster, parts.topics
         self.elections, self.transactions = parts.elections, parts.transactions
         first = self.nodes[self.config.node_id]
         self.groups, self.handlers = first.groups, first.handlers
+
+    def _now_ms(self) -> int:
+        return self._clock() + self._ahead_ms
 
     async def _listen(self, node: Node) -> None:
         """Open the listeners of a node, and register it in the cluster."""
@@ -304,6 +312,28 @@ class Broker(Closing):
     async def shut_down(self) -> None:
         """Close connections, then flush and close the logs. A second call does nothing."""
         await self._opened.pop_all().aclose()
+
+    def restart(self) -> None:
+        """Stop, and start again on the same ports, with the same data, clocks and rules of faults.
+
+        Clients are disconnected. ``metrics`` begin again. Any thread but the broker's own can call it.
+
+        Raises:
+            BrokerError, ConfigError: it cannot start again, because another program uses a port, for example.
+            ForkedError: this process was forked from the broker's.
+        """
+        self._process.check()
+        asyncio.run_coroutine_threadsafe(self._restart(), self.loop).result()
+
+    async def _restart(self) -> None:
+        self._ahead_ms += self.timers.ahead_ms
+        nodes = [each for each in self.nodes.values() if each.timers is not self.timers]
+        ahead = [(each, each.timers.ahead_ms) for each in nodes]
+        await self.shut_down()
+        vars(self).pop("metrics", None)  # they count what the old parts do
+        await self.open()
+        for node, ms in ahead:
+            node.timers.advance(ms)
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -77,7 +77,11 @@ class BrokerProcess(Closing):
             raise
         self.bootstrap_servers, self.host, self.port, self._static = started
 
-    def restart(self, options: Mapping[str, Any]) -> None:
+    def restart(self) -> None:
+        """Stop the broker, and start it again with its data, as ``Broker.restart``. Raises BrokerError."""
+        self.call_target("broker", "restart")
+
+    def replace(self, options: Mapping[str, Any]) -> None:
         """Stop the broker, and start another one in the same subprocess, with the arguments of ``Broker.start``."""
         started = self.call_target("start", "start", self.kind, dict(options))
         self.bootstrap_servers, self.host, self.port, self._static = started

@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 from krammar.broker.broker import Broker
@@ -41,8 +42,8 @@ class Starter:
         broker = self.broker = _KINDS[kind].start(**options)
         self._targets.update(
             broker=broker,
-            faults=_Lazy(lambda: ServedFaults(broker.faults)),
-            wafka_faults=_Lazy(lambda: ServedFaults(broker.wafka_faults)),
+            faults=_Lazy(cache(lambda: ServedFaults(broker.faults))),
+            wafka_faults=_Lazy(cache(lambda: ServedFaults(broker.wafka_faults))),
             metrics=_Lazy(lambda: broker.metrics),
             **self._more(broker),
         )
@@ -50,16 +51,13 @@ class Starter:
 
 
 class _Lazy:
-    """An object that is made when it is first used: faults and metrics cost each request something."""
+    """An object that is found when it is used: faults and metrics cost each request something."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-        self._made: Any = None
+    def __init__(self, find: Callable[[], Any]) -> None:
+        self._find = find
 
     def __getattr__(self, name: str) -> Any:
-        if self._made is None:
-            self._made = self._make()
-        return getattr(self._made, name)
+        return getattr(self._find(), name)
 
 
 def serve_broker(number: str, more: Callable[[Broker], Mapping[str, Any]] = lambda _: {}) -> None:

@@ -123,6 +123,10 @@ class Cluster(Broker):
 
         self._run(start)
 
+    async def _restart(self) -> None:
+        self._refusing.clear()  # all nodes listen
+        await super()._restart()
+
     # The network.
 
     def partition_from(self, others: Literal["clients", "nodes"], *node_ids: int) -> None:

@@ -72,6 +72,9 @@ class Timers:
     Args:
         budget: of all timers that are due in the same turn of the event loop, such as the sessions
             of many members
+
+    Attributes:
+        ahead_ms: how far the clock was set ahead
     """
 
     def __init__(
@@ -83,14 +86,14 @@ class Timers:
         self.loop = loop
         self.budget = Budget() if budget is None else budget
         self._now_ms = now_ms
-        self._ahead_ms = 0
+        self.ahead_ms = 0
         # Timers that have run or were cancelled drop out by themselves.
         self._timers: WeakSet[Timer] = WeakSet()
         self._branches: list[Timers] = []
 
     def now_ms(self) -> int:
         """Return the time in milliseconds since 1970."""
-        return self._now_ms() + self._ahead_ms
+        return self._now_ms() + self.ahead_ms
 
     def branch(self) -> Timers:
         """Return timers with a clock of their own, which advances together with this one."""
@@ -105,7 +108,7 @@ class Timers:
             ms: milliseconds.
             members: whether this includes the sessions and rebalances of group members.
         """
-        self._ahead_ms += ms
+        self.ahead_ms += ms
         self._hasten(ms, members)
 
     def _hasten(self, ms: int, members: bool) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from krammar.auth.scram import BY_NAME
 from krammar.broker import Broker, ConfigError
@@ -16,7 +17,7 @@ from krammar.testing.certificates import TlsFiles, make_certificates
 from krammar.testing.clients import ClientSettings
 from krammar.testing.groups import Group
 from krammar.testing.options import Options, plain_logins, read_options
-from krammar.testing.probe import BrokerProbe, Probe, remote_probe
+from krammar.testing.probe import TRANSACTIONS, BrokerProbe, Probe, remote_probe
 from krammar.testing.records import Record, seeds
 from krammar.util.clock import monotonic
 from krammar.util.closing import Closing
@@ -93,7 +94,7 @@ class Embedded(Closing, Generic[B]):
             if found is None:
                 found = self._process_kind(arguments, main=_MAIN)
             else:
-                found.restart(arguments)
+                found.replace(arguments)
             self._probe = remote_probe(partial(found.call_target, "probe"))
         else:
             if found is not None:
@@ -109,6 +110,18 @@ class Embedded(Closing, Generic[B]):
             self.create_topic(topic, partitions)
         for topic, records in options.records.items():
             self._ask.append(records, topic)
+
+    def restart(self) -> None:
+        """Stop all nodes, and start them again on the same ports with their records, groups and transactions.
+
+        Clients are disconnected. The clock, the rules of faults and what ``produced_by`` returns stay too. All nodes run
+        afterwards.
+
+        Raises:
+            BrokerError: a node cannot start again, because another program uses its port, for example.
+            ForkedError: this process was forked from the broker's.
+        """
+        self.broker.restart()
 
     def close(self) -> None:
         """Stop all nodes and delete their files. A second call does nothing.
@@ -256,7 +269,14 @@ class Embedded(Closing, Generic[B]):
         self._ask.create_topic(name, partitions)
         return name
 
-    def produce(self, topic: str, records: Iterable[Any]) -> list[Record]:
+    def produce(
+        self,
+        topic: str,
+        records: Iterable[Any],
+        *,
+        transaction: Literal["committed", "aborted", "open"] | None = None,
+        transactional_id: str | None = None,
+    ) -> list[Record]:
         """Store records without a client, so that rules of faults do not apply, and return them as stored.
 
         A topic that does not exist is created with ``num.partitions`` partitions.
@@ -266,14 +286,38 @@ class Embedded(Closing, Generic[B]):
             records: values such as ``b"one"``; pairs of key and value; or mappings with ``key``, ``value``, ``headers``,
                 ``partition`` and ``timestamp``, in milliseconds since 1970. Text is encoded in UTF-8; None is null,
                 and a key with it a tombstone.
+            transaction: how the transaction of these records ends; ``"open"`` leaves it open, until a client initializes
+                a producer with the same transactional id, or it times out after a minute; None for no transaction
+            transactional_id: by default a new one
 
         Raises:
             ConfigError: the topic's name is invalid.
             TypeError: a record has another form.
-            ValueError: the topic has no such partition, or a record is too large.
+            ValueError: the topic has no such partition, a record is too large, or ``transaction`` is none of the three.
         """
         read_options(topics={topic: None})
-        return self._ask.append(seeds(records), topic)
+        found = seeds(records)
+        if transaction is None and transactional_id is None:
+            return self._ask.append(found, topic)
+        if transaction not in TRANSACTIONS:
+            raise ValueError(
+                f"transaction: {transaction!r} is not one of {', '.join(map(repr, TRANSACTIONS))}"
+            )
+        if transactional_id is None:
+            transactional_id = f"seed-{os.urandom(4).hex()}"
+        return self._ask.append_transaction(found, topic, transactional_id, transaction)
+
+    def compact_now(self, topic: str) -> None:
+        """Compact all partitions of a topic at once, which has to have ``cleanup.policy=compact``.
+
+        The active segments are rolled before, so that all records take part: neither their time nor
+        ``min.cleanable.dirty.ratio`` matters. Tombstones stay for ``delete.retention.ms`` after the first time;
+        ``advance_clock`` and another call remove them. Records younger than ``min.compaction.lag.ms`` and records of
+        open transactions stay.
+
+        Raises ValueError if the topic does not exist, or is not compacted.
+        """
+        self._ask.compact(topic)
 
     # Questions of tests.
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
-from kafka_wire import AccessControlEntryRecord
+from kafka_wire import AccessControlEntryRecord, ErrorCode
 
 from krammar.auth.scram import BY_NAME
 from krammar.auth.scram_server import new_credential
 from krammar.authorization.acls import Acl
 from krammar.broker import Broker, ConfigError
+from krammar.broker.cluster import TRANSACTIONS_TOPIC
 from krammar.broker.errors import ApiError
 from krammar.broker.meta_properties import random_uuid
 from krammar.broker.quotas.entities import check_entity, check_value, quota_record
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from krammar.broker.log.log import Appended, PartitionLog
 
 
+# How a transaction of ``append_transaction`` can end.
+TRANSACTIONS = ("committed", "aborted", "open")
+# After this, in milliseconds, an open one is aborted: the default of Kafka's producers.
+_TRANSACTION_TIMEOUT_MS = 60_000
 # How many partitions an error message names.
 _NAMED = 20
 
@@ -55,6 +59,14 @@ class Probe(Protocol):
     def append(self, records: Sequence[Seed], topic: str) -> list[Record]:
         """Append records to a topic, which is created if it does not exist."""
 
+    def append_transaction(
+        self, records: Sequence[Seed], topic: str, transactional_id: str, outcome: str
+    ) -> list[Record]:
+        """Append records in a transaction. ``outcome`` is one of ``TRANSACTIONS``."""
+
+    def compact(self, topic: str) -> None:
+        """Compact all partitions of a topic at once."""
+
     def records(self, topic: str, partition: int | None, committed: bool) -> list[Record]:
         """Return the records of a topic, by partition and offset."""
 
@@ -73,10 +85,11 @@ class Probe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Produced:
-    """A batch that a client has produced."""
+    """A batch that a client has produced. Its partition has another log after a restart of the broker."""
 
     client_id: str | None
-    log: PartitionLog
+    topic_id: UUID
+    partition: int
     first: int
     last: int
 
@@ -85,15 +98,21 @@ class BrokerProbe:
     """Notes what clients produce, and answers questions. Its methods can be called from any thread."""
 
     def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._produced: list[_Produced] = []
+        # The end of each partition after the last batch of a client.
+        self._ends: dict[tuple[UUID, int], int] = {}
+        # When clients have fetched partitions last, by ``monotonic``.
+        self._fetched: dict[tuple[str | None, str, int], float] = {}
+        broker.call(self._attach)
+        broker.assembled.append(self._attach)
+
+    def _attach(self) -> None:
+        """Observe the handlers, which are others after a restart of the broker."""
         from krammar.broker.handlers.fetch import FetchHandlers
         from krammar.broker.handlers.produce import ProduceHandlers
 
-        self._broker = broker
-        self._produced: list[_Produced] = []
-        self._ends: WeakKeyDictionary[PartitionLog, int] = WeakKeyDictionary()
-        # When clients have fetched partitions last, by ``monotonic``.
-        self._fetched: dict[tuple[str | None, str, int], float] = {}
-        for node in broker.nodes.values():
+        for node in self._broker.nodes.values():
             node.handlers.of(ProduceHandlers).appended.append(self._note)
             node.handlers.of(FetchHandlers).fetched.append(self._note_fetch)
 
@@ -107,15 +126,23 @@ class BrokerProbe:
 
     def _note(self, client_id: str | None, log: PartitionLog, appended: Appended) -> None:
         if not appended.duplicate:
-            last = appended.last_offset
-            if appended.base_offset < self._ends.get(log, 0):  # the log was truncated
+            place, first, last = (
+                (log.topic_id, log.partition),
+                appended.base_offset,
+                appended.last_offset,
+            )
+            if first < self._ends.get(place, 0):  # the log was truncated
                 self._produced = [
                     each
                     for each in self._produced
-                    if each.log is not log or each.last < appended.base_offset
+                    if (each.topic_id, each.partition) != place or each.last < first
                 ]
-            self._ends[log] = last + 1
-            self._produced.append(_Produced(client_id, log, appended.base_offset, last))
+            self._ends[place] = last + 1
+            self._produced.append(_Produced(client_id, *place, first, last))
+
+    def _log(self, produced: _Produced) -> PartitionLog | None:
+        topic = self._broker.cluster.topics_by_id.get(produced.topic_id)
+        return None if topic is None else self._broker.logs.get(topic.name, produced.partition)
 
     def add_users(self, mechanism: str, passwords: Mapping[str, str]) -> None:
         """Add users of SCRAM, with their passwords by name."""
@@ -174,9 +201,53 @@ class BrokerProbe:
         Raises:
             ValueError: the topic has no such partition, or the log refuses a record.
         """
-        return self._broker.call(self._append, records, topic)
+        return self._broker.call(lambda: self._append(self._placed(records, topic)))
 
-    def _append(self, records: Sequence[Seed], topic: str) -> list[Record]:
+    def append_transaction(
+        self, records: Sequence[Seed], topic: str, transactional_id: str, outcome: str
+    ) -> list[Record]:
+        """Append records in a transaction. Raises ValueError as ``append``, and if the transaction is refused.
+
+        An open transaction of the same transactional id is aborted before, as by a new producer.
+
+        Args:
+            outcome: one of ``TRANSACTIONS``
+        """
+
+        def append() -> list[Record]:
+            placed = self._placed(records, topic)
+            transactions = self._broker.transactions
+            try:
+                producer = self._producer(transactional_id)
+                identity = transactional_id, *producer
+                partitions = {(topic, log.partition): None for _, log in placed}
+                transactions.add_partitions(identity, partitions, 0)
+                stored = self._append(placed, producer)
+                if outcome != "open":
+                    transactions.end(identity, outcome == "committed", 0)
+            except ApiError as error:
+                raise ValueError(f"transaction of {transactional_id!r}: {error}") from None
+            return stored
+
+        return self._broker.call(append)
+
+    def _producer(self, transactional_id: str) -> tuple[int, int]:
+        """Return the producer id and epoch of a new producer. Raises ApiError."""
+        broker = self._broker
+        broker.topics.ensure_internal(TRANSACTIONS_TOPIC)
+        for _ in range(2):
+            try:
+                return broker.transactions.init_producer_id(
+                    transactional_id, _TRANSACTION_TIMEOUT_MS, None
+                )
+            except ApiError as error:
+                if error.code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                    raise
+                refused = error  # the open transaction was aborted; the next attempt succeeds
+        raise refused
+
+    def _placed(self, records: Sequence[Seed], topic: str) -> list[tuple[Seed, PartitionLog]]:
+        """Return the log for each record. The topic is created if it does not exist."""
         broker = self._broker
         known = broker.cluster.topics.get(topic)
         if known is None:
@@ -184,7 +255,7 @@ class BrokerProbe:
             known = broker.cluster.topics[topic]
         count = len(known.partitions)
         keyless = 0
-        stored = []
+        placed = []
         for each in records:
             index = each.partition
             if index is None and each.key is not None:
@@ -196,15 +267,58 @@ class BrokerProbe:
                 raise ValueError(
                     f"topic {topic!r} has no partition {index}, but {count} partitions"
                 )
-            timestamp = broker.timers.now_ms() if each.timestamp is None else each.timestamp
+            placed.append((each, log))
+        return placed
+
+    def _append(
+        self,
+        placed: Iterable[tuple[Seed, PartitionLog]],
+        producer: tuple[int, int] | None = None,
+    ) -> list[Record]:
+        """Append each record as a batch; of a transaction if there is a ``producer`` with its epoch."""
+        stored = []
+        for each, log in placed:
+            timestamp = each.timestamp
+            if timestamp is None:
+                timestamp = self._broker.timers.now_ms()
             record = KafkaRecord(-1, timestamp, each.key, each.value, list(each.headers))
+            producer_id, epoch = producer or (-1, -1)
+            batch = log.encode_records(
+                [record],
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                is_transactional=producer is not None,
+            )
             try:
-                appended = log.append_records([record])
+                appended = log.append_encoded(batch)
             except ApiError as error:
-                raise ValueError(f"{topic}-{index}: {error.message or error.code.name}") from None
-            place = topic, index, appended.base_offset
+                raise ValueError(
+                    f"{log.topic}-{log.partition}: {error.message or error.code.name}"
+                ) from None
+            place = log.topic, log.partition, appended.base_offset
             stored.append(Record(*place, timestamp, each.key, each.value, each.headers))
         return stored
+
+    def compact(self, topic: str) -> None:
+        """Compact all partitions of a topic at once. Raises ValueError."""
+        broker = self._broker
+
+        def compact() -> None:
+            known = broker.cluster.topics.get(topic)
+            if known is None:
+                raise ValueError(f"topic {topic!r} does not exist")
+            logs = [broker.logs.get(topic, index) for index in sorted(known.partitions)]
+            for log in filter(None, logs):
+                if not log.config.compacts:
+                    raise ValueError(
+                        f"topic {topic!r} is not compacted: create it with cleanup.policy=compact"
+                    )
+                try:
+                    broker.logs.cleaner.compact_now(log)
+                except ApiError as error:
+                    raise ValueError(f"{topic}-{log.partition}: {error}") from None
+
+        broker.call(compact)
 
     def records(self, topic: str, partition: int | None, committed: bool) -> list[Record]:
         """Return the records of a topic, by partition and offset; none if it does not exist.
@@ -230,9 +344,9 @@ class BrokerProbe:
 
         def read() -> list[tuple[_Produced, Batch | None]]:
             return [
-                (each, batch_within(each.log, each.first, each.last))
+                (each, batch_within(log, each.first, each.last))
                 for each in self._produced
-                if each.client_id == client_id
+                if each.client_id == client_id and (log := self._log(each)) is not None
             ]
 
         return [

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from krammar.broker import ConfigError
 from krammar.testing import KafkaBroker, KafkaCluster, Record
@@ -102,3 +103,81 @@ def test_mistakes(broker: KafkaBroker) -> None:
     for wrong in ([b"one"], {"orders": [1]}, {"a/b": []}):
         with pytest.raises(ConfigError):
             KafkaBroker.start(records=wrong)
+
+
+def test_transactions(broker: KafkaBroker) -> None:
+    def values(level: str = "read_committed") -> list[bytes | None]:
+        found = broker.records("orders", partition=1, isolation_level=level)
+        return [record.value for record in found]
+
+    def seed(*values: bytes) -> list[dict[str, object]]:
+        return [{"value": value, "partition": 1} for value in values]
+
+    stored = broker.produce("orders", seed(b"a", b"b"), transaction="committed")
+    assert [record.offset for record in stored] == [0, 1]
+    broker.produce("orders", seed(b"c"), transaction="aborted")
+    broker.produce("orders", seed(b"d"), transaction="open", transactional_id="shop")
+    broker.produce("orders", seed(b"e"))
+    assert values() == [b"a", b"b"]
+    assert values("read_uncommitted") == [b"a", b"b", b"c", b"d", b"e"]
+    consumer = Consumer(
+        {
+            **broker.clients.confluent_kafka,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.assign([TopicPartition("orders", 1, 0)])
+    seen = consumer.consume(2, PATIENCE)
+    # A producer of a client with the same id aborts the open transaction.
+    producer = Producer({**broker.clients.confluent_kafka, "transactional.id": "shop"})
+    producer.init_transactions(PATIENCE)
+    seen += consumer.consume(1, PATIENCE)
+    assert [message.value() for message in seen] == [b"a", b"b", b"e"]
+    consumer.close()
+    assert values() == [b"a", b"b", b"e"]
+    # So does another open one.
+    for value in (b"f", b"g"):
+        broker.produce("orders", seed(value), transaction="open", transactional_id="shop")
+    broker.advance_clock(61_000)
+    broker.produce("orders", seed(b"h"))
+    assert broker.wait_until(lambda: values() == [b"a", b"b", b"e", b"h"])
+
+
+def test_mistakes_in_transactions(broker: KafkaBroker) -> None:
+    wrong = "transaction: 'commited' is not one of 'committed', 'aborted', 'open'"
+    with pytest.raises(ValueError, match=wrong):
+        broker.produce("orders", [b"x"], transaction="commited")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="transaction: None is not one of"):
+        broker.produce("orders", [b"x"], transactional_id="shop")
+    with pytest.raises(ValueError, match="the transactional id is empty"):
+        broker.produce("orders", [b"x"], transaction="open", transactional_id="")
+
+
+def test_compaction(broker: KafkaBroker) -> None:
+    admin = AdminClient(broker.clients.confluent_kafka)
+    settings = {"cleanup.policy": "compact", "delete.retention.ms": "60000"}
+    admin.create_topics([NewTopic("users", 2, 1, config=settings)])["users"].result()
+
+    def values() -> list[tuple[bytes | None, bytes | None]]:
+        return [(record.key, record.value) for record in broker.records("users", partition=0)]
+
+    def seed(*pairs: tuple[str, str | None]) -> list[dict[str, object]]:
+        return [{"key": key, "value": value, "partition": 0} for key, value in pairs]
+
+    broker.produce("users", seed(("a", "1"), ("b", "1"), ("a", "2"), ("b", None)))
+    broker.compact_now("users")
+    assert values() == [(b"a", b"2"), (b"b", None)]
+    broker.produce("users", seed(("a", "3")))
+    broker.compact_now("users")
+    assert values() == [(b"b", None), (b"a", b"3")]
+    broker.advance_clock(61_000)
+    broker.compact_now("users")
+    assert values() == [(b"a", b"3")]
+    broker.compact_now("users")
+    assert values() == [(b"a", b"3")]
+    with pytest.raises(ValueError, match="topic 'orders' is not compacted: create it with"):
+        broker.compact_now("orders")
+    with pytest.raises(ValueError, match="topic 'none' does not exist"):
+        broker.compact_now("none")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import itemgetter
 from weakref import WeakSet
@@ -414,6 +414,27 @@ class Cleaner:
             return True
         self._steps = None
         return False
+
+    def compact_now(self, log: PartitionLog) -> None:
+        """Begin a new segment, and compact all records before it, whatever share of the log is dirty.
+
+        It reads the log from its begin, so that tombstones after their delete horizon are removed too. Records younger
+        than ``min.compaction.lag.ms`` and those of open transactions stay.
+
+        Raises ApiError and OSError, and DecodeError for a damaged batch.
+        """
+        self.stop(log)
+        log.retention.roll()
+        now_ms = self._environment.now_ms()
+        begin = max(log.segments[0].base_offset, log.log_start_offset)
+        while True:
+            dirt = replace(find_dirt(log, now_ms), begin=begin)
+            for _ in Compaction(log, dirt, now_ms).run():
+                pass
+            if log.retention.cleaned_to <= begin:
+                break
+            begin = log.retention.cleaned_to  # it had more than ``max_keys``
+        self._cleaned(log)
 
     def _compacting(self, now_ms: int) -> Steps[None]:
         """Compact logs in steps, until none is due."""
