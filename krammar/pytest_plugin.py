@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from krammar.faults import Faults
     from krammar.testing import KafkaBroker, KafkaCluster
 
-T = TypeVar("T")
+B = TypeVar("B", "KafkaBroker", "KafkaCluster")
+
+# The brokers that run, by the names of their fixtures, and when the setup of a test began, in nanoseconds since 1970.
+_RUNNING = pytest.StashKey[dict[str, Any]]()
+_BEGIN = pytest.StashKey[int]()
+
+_NO_FAILURES = (pytest.skip.Exception, pytest.xfail.Exception)
 
 # The fixtures that kafka_topic and kafka_faults look for in a test; the first one wins.
 _BROKERS = (
@@ -55,8 +61,7 @@ def kafka_broker(
     ``@pytest.mark.kafka_broker(num_partitions=3, topics={"orders": 4}, sasl="scram", tls=True)`` passes the
     keywords of ``KafkaBroker.start``. An unknown keyword fails the test.
     """
-    with _broker(request, kafka_broker_settings) as broker:
-        yield broker
+    yield from _broker(request, kafka_broker_settings)
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +73,7 @@ def module_kafka_broker(
     Nothing is deleted between tests: use ``kafka_topic`` or ``kafka_prefix`` for new names, or
     ``module_kafka_broker.reset()``.
     """
-    with _broker(request, kafka_broker_settings) as broker:
-        yield broker
+    yield from _broker(request, kafka_broker_settings)
 
 
 @pytest.fixture(scope="session")
@@ -81,8 +85,7 @@ def session_kafka_broker(
     The fixture ``kafka_broker_settings`` has its keywords; marks do not apply. Nothing is deleted between
     tests: use ``kafka_topic`` or ``kafka_prefix`` for new names, or ``session_kafka_broker.reset()``.
     """
-    with _broker(request, kafka_broker_settings) as broker:
-        yield broker
+    yield from _broker(request, kafka_broker_settings)
 
 
 @pytest.fixture
@@ -93,8 +96,7 @@ def kafka_cluster(
 
     ``@pytest.mark.kafka_cluster(nodes=5, topics={"orders": 4})`` passes the keywords of ``KafkaCluster.start``.
     """
-    with _cluster(request, kafka_broker_settings) as cluster:
-        yield cluster
+    yield from _cluster(request, kafka_broker_settings)
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +104,7 @@ def module_kafka_cluster(
     request: pytest.FixtureRequest, kafka_broker_settings: Mapping[str, Any]
 ) -> Iterator[KafkaCluster]:
     """A ``krammar.testing.KafkaCluster`` that the tests of a module share, as ``module_kafka_broker``."""
-    with _cluster(request, kafka_broker_settings) as cluster:
-        yield cluster
+    yield from _cluster(request, kafka_broker_settings)
 
 
 @pytest.fixture(scope="session")
@@ -111,8 +112,7 @@ def session_kafka_cluster(
     request: pytest.FixtureRequest, kafka_broker_settings: Mapping[str, Any]
 ) -> Iterator[KafkaCluster]:
     """A ``krammar.testing.KafkaCluster`` that all tests share, as ``session_kafka_broker``."""
-    with _cluster(request, kafka_broker_settings) as cluster:
-        yield cluster
+    yield from _cluster(request, kafka_broker_settings)
 
 
 @pytest.fixture
@@ -141,6 +141,9 @@ def kafka_faults(request: pytest.FixtureRequest) -> Iterator[Faults]:
         # If the test failed already, a fault that has not fired is no news.
         if request.session.testsfailed == failed:
             faults.expect()
+    except AssertionError:
+        _show_requests(request.node, "teardown")  # before the broker ends
+        raise
     finally:
         faults.clear()
 
@@ -151,21 +154,34 @@ def _broker_of(request: pytest.FixtureRequest) -> KafkaBroker | KafkaCluster:
     return broker
 
 
-def _broker(request: pytest.FixtureRequest, settings: Mapping[str, Any]) -> KafkaBroker:
+def _broker(request: pytest.FixtureRequest, settings: Mapping[str, Any]) -> Iterator[KafkaBroker]:
     from krammar.testing import KafkaBroker
 
-    return _started(KafkaBroker.start, request, "kafka_broker", settings)
+    return _running(KafkaBroker.start, request, "kafka_broker", settings)
 
 
-def _cluster(request: pytest.FixtureRequest, settings: Mapping[str, Any]) -> KafkaCluster:
+def _cluster(request: pytest.FixtureRequest, settings: Mapping[str, Any]) -> Iterator[KafkaCluster]:
     from krammar.testing import KafkaCluster
 
-    return _started(KafkaCluster.start, request, "kafka_cluster", settings)
+    return _running(KafkaCluster.start, request, "kafka_cluster", settings)
+
+
+def _running(
+    start: Callable[..., B], request: pytest.FixtureRequest, mark: str, settings: Mapping[str, Any]
+) -> Iterator[B]:
+    """Yield a broker, whose requests failing tests show."""
+    with _started(start, request, mark, settings) as broker:
+        running = request.config.stash.setdefault(_RUNNING, {})
+        running[str(request.fixturename)] = broker
+        try:
+            yield broker
+        finally:
+            del running[str(request.fixturename)]
 
 
 def _started(
-    start: Callable[..., T], request: pytest.FixtureRequest, mark: str, settings: Mapping[str, Any]
-) -> T:
+    start: Callable[..., B], request: pytest.FixtureRequest, mark: str, settings: Mapping[str, Any]
+) -> B:
     from krammar.broker import ConfigError
     from krammar.util.extras import MissingExtra
 
@@ -174,7 +190,9 @@ def _started(
     try:
         return start(given, **keywords)
     except (ConfigError, MissingExtra) as error:
-        pytest.fail(f"{where}: {error}", pytrace=False)
+        problem = f"{where}: {error}"
+    # Outside of the block, or pytest would print the error twice.
+    pytest.fail(problem, pytrace=False)
 
 
 def _keywords(
@@ -203,6 +221,10 @@ def _keywords(
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.config.stash.get(_RUNNING, None):  # shared brokers, which have requests of other tests
+        from krammar.util.clock import time_ns
+
+        item.stash[_BEGIN] = time_ns()
     for mark in item.own_markers:
         if mark.name in ("kafka_broker", "kafka_cluster"):
             fixtures = getattr(item, "fixturenames", ())
@@ -221,6 +243,25 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                     "override the fixture kafka_broker_settings",
                     pytrace=False,
                 )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    error = None if call.excinfo is None else call.excinfo.value
+    # At the teardown, the brokers of the test have ended.
+    if call.when != "teardown" and error is not None and not isinstance(error, _NO_FAILURES):
+        _show_requests(item, call.when)
+
+
+def _show_requests(item: pytest.Item, when: str) -> None:
+    """Add the requests that the brokers of a test got to its report."""
+    for name, broker in item.config.stash.get(_RUNNING, {}).items():
+        try:
+            lines = broker.requests(since_ns=item.stash.get(_BEGIN, 0))
+        except Exception as error:  # a broker that has ended, for example; the report matters more
+            lines = [f"unknown: {error}"]
+        if lines:
+            item.add_report_section(when, f"requests of {name}", "\n".join(lines) + "\n")
 
 
 def _uses(name: str, fixtures: Collection[str]) -> bool:

@@ -125,6 +125,7 @@ def test_errors(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> N
     ]
     result = run_file(pytester, "\n".join(tests))
     result.assert_outcomes(errors=len(_WRONG))
+    assert "During handling of the above exception" not in result.stdout.str()
     lines = [line for line in result.outlines if line.startswith("@pytest.mark.kafka_broker")]
     for line, (_, error) in zip(lines, _WRONG, strict=True):
         assert error in line
@@ -352,6 +353,69 @@ def test_a_rule_that_need_not_fire(kafka_faults, kafka_broker):
     result.stdout.fnmatch_lines(
         ['E *FaultNotFired: the fault "the lost answer" did not fire at all: it matched 0 times*']
     )
+
+
+# What failing tests show.
+
+
+def test_requests_of_failing_tests(pytester: pytest.Pytester) -> None:
+    result = run_file(
+        pytester,
+        """
+def test_passes(kafka_broker, session_kafka_broker):
+    send(kafka_broker, "passing")
+    send(session_kafka_broker, "passing")
+
+@pytest.mark.parametrize("process", [False, True])
+def test_fails(process, request):
+    kind = "kafka_broker" if not process else "own_process"
+    broker = request.getfixturevalue(kind)
+    broker.faults.on("Produce", topic="failing").delay(0)
+    send(broker, "failing")
+    assert values(broker, "failing") == []
+
+@pytest.fixture
+def own_process(request):
+    request.node.add_marker(pytest.mark.kafka_broker(process=True))
+    return request.getfixturevalue("kafka_broker")
+
+def test_a_shared_broker(session_kafka_broker):
+    send(session_kafka_broker, "shared")
+    assert values(session_kafka_broker, "shared") == []
+
+def test_a_fault_that_never_fires(kafka_cluster, kafka_faults):
+    kafka_faults.on("Produce", topic="other").drop("after")
+    send(kafka_cluster, "clustered")
+
+@pytest.fixture
+def sent(kafka_broker):
+    send(kafka_broker, "setup")
+    assert values(kafka_broker, "setup") == []
+
+def test_a_setup(sent): ...
+
+def test_skips(kafka_broker):
+    send(kafka_broker, "skipping")
+    pytest.skip("later")
+""",
+    )
+    result.assert_outcomes(passed=2, failed=3, errors=2, skipped=1)
+    text = result.stdout.str()
+    titles = [line.strip("- ") for line in result.outlines if line.startswith("---")]
+    assert titles == [
+        "Captured requests of kafka_cluster teardown",
+        "Captured requests of kafka_broker setup",
+        "Captured requests of kafka_broker call",
+        "Captured requests of kafka_broker call",
+        "Captured requests of session_kafka_broker call",
+    ]
+    for topic in ("passing", "skipping"):
+        assert f"{topic}[" not in text
+    for topic, times in {"failing": 2, "shared": 1, "clustered": 1, "setup": 1}.items():
+        lines = [line for line in result.outlines if " Produce v" in line and topic in line]
+        assert len(lines) == times, (topic, text)
+        assert all(" ok " in line and " ms " in line and "B of records" in line for line in lines)
+    assert text.count("fault 1: delayed the response by 0 ms") == 2
 
 
 # Other plugins.

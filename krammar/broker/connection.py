@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from krammar.broker.connections import Connections
     from krammar.broker.dispatch import Handlers
     from krammar.broker.filtered import Filtered
+    from krammar.broker.recent import RecordedExchange
     from krammar.broker.security.users import Credentials
     from krammar.broker.timers import Timer, Timers
 
@@ -143,6 +144,9 @@ class Connection(asyncio.BufferedProtocol):
         self._unread_before = 0  # the value of ``unread`` at the last note_reading
         self._rest = memoryview(b"")  # of a response, once the client's connection is full
         self._filtered: Filtered | None = None  # if the broker has filters
+        self.recorded: RecordedExchange | None = (
+            None  # the current request, if tests want the last ones
+        )
 
     # The beginning and the end.
 
@@ -355,6 +359,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self, event: RequestReceived) -> None:
         """Let the filters and the handler answer."""
+        if self.connections.recent is not None and self.protocol is kafka_wire:
+            self.recorded = self.connections.recent.begin(self.number, event.frame)
         if self._filtered is None and self.connections.chains:
             self._filter()  # faults came after the connection
         if self._filtered is None:
@@ -445,6 +451,9 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         """Send the frame of a response, or await what delivers it."""
         session = self.session
+        if self.recorded is not None:
+            self.recorded.answered(frame)
+            self.recorded = None
         if session.authenticated:
             self.wire.max_frame = self.config.socket_request_max_bytes
         elif session.sasl is not None and session.sasl.failed:

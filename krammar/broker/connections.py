@@ -19,6 +19,7 @@ from krammar.util.turns import Budget, Slices
 
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig, Listener
+    from krammar.broker.recent import RecentRequests
     from krammar.proxy.chain import Chain
 
 
@@ -113,6 +114,7 @@ class OpenConnection(Protocol):
     """The interface of connections for the server."""
 
     session: Session
+    number: int
     transport: asyncio.Transport
     task: asyncio.Future[Any] | None
     last_active: float
@@ -143,6 +145,7 @@ class Connections:
         scratch: the read buffer of all connections, until one of them takes it over
         slices: runs the long requests of all connections in turn
         budget: of the requests of all connections, for each turn of the event loop
+        recent: the last requests of all clients, if a test wants them
         chains: the filters and the rules of faults, by protocol, as far as there are any
         max_unread: the bytes of all unread responses above which fetches return only one batch
         unread_seconds: above ``max_unread``, a client that has read nothing for so long is
@@ -164,6 +167,7 @@ class Connections:
         self.scratch = memoryview(bytearray(RECEIVE_SIZE))
         self.slices = Slices()
         self.budget = Budget()
+        self.recent: RecentRequests | None = None
         self.chains: dict[ModuleType, Chain] = {}
         self.max_unread = 48 << 20
         self.unread_seconds = 10.0

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig
     from krammar.broker.connections import Connections
     from krammar.broker.dispatch import Handlers
+    from krammar.broker.recent import RecordedExchange
     from krammar.util.turns import Steps
     from krammar.wire.connection import RequestReceived, ServerConnection
 
@@ -52,6 +53,7 @@ class Served(OpenConnection, Protocol):
     config: BrokerConfig
     handlers: Handlers
     connections: Connections
+    recorded: RecordedExchange | None
 
     def handle(self, event: RequestReceived, request: Any) -> None: ...
     def answer(self, event: RequestReceived, response: Any) -> None: ...
@@ -115,6 +117,8 @@ class Filtered:
             self._ask,
         )
         exchange.received = event.frame, 0
+        if self._served.recorded is not None:
+            self._served.recorded.notes = exchange.notes
         principal = self._served.session.principal
         if principal != ANONYMOUS:
             self._connection.principal = principal.removeprefix(USER)

@@ -366,6 +366,17 @@ class Embedded(Closing, Generic[B]):
         """The number of partitions of each topic, by name, without internal topics."""
         return self._ask.topics()
 
+    def requests(self, *, since_ns: int = 0) -> list[str]:
+        """Return the last hundred requests of clients, one line each, as ``krammar tap`` prints them.
+
+        A line has the time, the connection, API and version, sizes of request and response, the time until the response,
+        what both are about with error codes, and what rules of faults have done.
+
+        Args:
+            since_ns: leave out requests before this time, in nanoseconds since 1970
+        """
+        return self._ask.requests(since_ns)
+
     def wait_until(self, condition: Callable[[], T], *, timeout: float = 10.0) -> T:
         """Wait until a function returns something true, and return that.
 

@@ -19,6 +19,7 @@ from krammar.broker.cluster import TRANSACTIONS_TOPIC
 from krammar.broker.errors import ApiError
 from krammar.broker.meta_properties import random_uuid
 from krammar.broker.quotas.entities import check_entity, check_value, quota_record
+from krammar.broker.recent import RecentRequests
 from krammar.broker.security.users import record_of
 from krammar.client.partitioner import partition_of_key
 from krammar.testing.groups import Group, groups_of, settled_ms
@@ -82,6 +83,9 @@ class Probe(Protocol):
     def unread(self, group_id: str) -> str:
         """Describe why the members of a group do not read all their partitions yet; empty if they do."""
 
+    def requests(self, since_ns: int) -> list[str]:
+        """Return the last requests since a time in nanoseconds since 1970, one line each."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Produced:
@@ -104,6 +108,9 @@ class BrokerProbe:
         self._ends: dict[tuple[UUID, int], int] = {}
         # When clients have fetched partitions last, by ``monotonic``.
         self._fetched: dict[tuple[str | None, str, int], float] = {}
+        self._recent = RecentRequests()
+        for node in broker.nodes.values():
+            node.connections.recent = self._recent
         broker.call(self._attach)
         broker.assembled.append(self._attach)
 
@@ -368,6 +375,18 @@ class BrokerProbe:
         return self._broker.call(
             lambda: {t.name: len(t.partitions) for t in topics.values() if not t.internal}
         )
+
+    def requests(self, since_ns: int) -> list[str]:
+        """Return the last requests since a time in nanoseconds since 1970, one line each.
+
+        The broker's loop takes no part, so that the answer comes even if it is blocked.
+        """
+        from krammar.testing.requests import request_lines  # only tests that fail need it
+
+        nodes = self._broker.nodes.values()
+        is_open = {each.number for node in nodes for each in list(node.connections.open)}
+        found = [each for each in self._recent.exchanges.copy() if each.request.time_ns >= since_ns]
+        return request_lines(found, is_open)
 
     def unread(self, group_id: str) -> str:
         """Describe why the members of a group do not read all their partitions yet; empty if they do."""
