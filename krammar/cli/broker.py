@@ -114,7 +114,7 @@ MOST_NODES = 100
     "--control",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Accept commands for rules of faults, nodes and the clock on this port of the loopback address, "
+    help="Accept commands for rules of faults, records, groups, nodes and the clock on this port of the loopback address, "
     "over HTTP, for tests in any language. 0 selects a free port. Clients need the token that is printed, or that "
     "KRAMMAR_CONTROL_TOKEN contains.",
 )

@@ -91,9 +91,13 @@ def run(
 async def _control(broker: Broker, port: int, stack: AsyncExitStack) -> HttpControl:
     """Accept commands until the end of the stack. Raises BrokerError."""
     from krammar.broker.control import BrokerControl
+    from krammar.faults.control import FaultsControl
+    from krammar.testing.control import TestsControl
+    from krammar.testing.probe import BrokerProbe
     from krammar.util.http_server import HttpControl
 
-    http = HttpControl(BrokerControl(broker))
+    tests = TestsControl(BrokerProbe(broker))
+    http = HttpControl(FaultsControl(broker.faults), BrokerControl(broker), tests)
     try:
         await http.listen(port)
     except OSError as error:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from krammar.faults.engine import Faults
 from krammar.faults.event import Event
 from krammar.faults.file import FaultsFileError, read_text
 from krammar.faults.rules import Rule
-from krammar.util.http_server import Reply
+from krammar.util.http_server import Command, Reply
 
 _WHAT = Path("request")
 
@@ -26,37 +25,34 @@ class FaultsControl:
     """
 
     def __init__(self, faults: Faults) -> None:
-        self.faults = faults
+        self._faults = faults
 
-    def __call__(self, method: str, path: str, body: str) -> Reply:
-        parts = [unquote(part) for part in path.partition("?")[0].split("/") if part]
-        return self.run(method, parts, body)
-
-    def run(self, method: str, parts: list[str], body: str) -> Reply:
-        """Run a command. ``parts`` are the parts of the path."""
-        faults = self.faults
-        if (method, parts) == ("GET", ["rules"]):
-            return Reply(200, [_rule(rule) for rule in faults.rules])
-        if (method, parts) == ("POST", ["rules"]):
-            before = len(faults.rules)
-            try:
-                read_text(faults, _WHAT, body)
-            except FaultsFileError as error:
-                return Reply(400, {"error": str(error)})
-            return Reply(200, [_rule(rule) for rule in faults.rules[before:]])
-        if (method, parts) == ("DELETE", ["rules"]):
-            faults.clear()
-            return Reply(200, [])
-        if method == "DELETE" and len(parts) == 2 and parts[0] == "rules":
-            found = [rule for rule in faults.rules if rule.name == parts[1]]
-            for rule in found:
-                faults.remove(rule)
-            if not found:
-                return Reply(404, {"error": f'no rule has the name "{parts[1]}"'})
-            return Reply(200, [_rule(rule) for rule in found])
-        if (method, parts) == ("GET", ["history"]):
-            return Reply(200, [_event(event) for event in list(faults.history)])
-        return Reply(404, {"error": f"{method} /{'/'.join(parts)} does not exist"})
+    def __call__(self, command: Command) -> Reply | None:
+        """Run a command. Returns None for another one."""
+        faults = self._faults
+        match command.method, command.parts:
+            case "GET", ("rules",):
+                return Reply(200, [_rule(rule) for rule in faults.rules])
+            case "POST", ("rules",):
+                before = len(faults.rules)
+                try:
+                    read_text(faults, _WHAT, command.body)
+                except FaultsFileError as error:
+                    return Reply(400, {"error": str(error)})
+                return Reply(200, [_rule(rule) for rule in faults.rules[before:]])
+            case "DELETE", ("rules",):
+                faults.clear()
+                return Reply(200, [])
+            case "DELETE", ("rules", name):
+                found = [rule for rule in faults.rules if rule.name == name]
+                for rule in found:
+                    faults.remove(rule)
+                if not found:
+                    return Reply(404, {"error": f'no rule has the name "{name}"'})
+                return Reply(200, [_rule(rule) for rule in found])
+            case "GET", ("history",):
+                return Reply(200, [_event(event) for event in list(faults.history)])
+        return None
 
 
 def _rule(rule: Rule) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from krammar.testing.broker import KafkaBroker
 from krammar.testing.certificates import TlsFiles
 from krammar.testing.clients import ClientSettings
 from krammar.testing.cluster import KafkaCluster
-from krammar.testing.embedded import NotInTime
 from krammar.testing.groups import Group, Member
 from krammar.testing.records import Record
+from krammar.testing.waits import NotInTime
 
 __all__ = [
     "ClientSettings",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
@@ -17,9 +14,15 @@ from krammar.testing.certificates import TlsFiles, make_certificates
 from krammar.testing.clients import ClientSettings
 from krammar.testing.groups import Group
 from krammar.testing.options import Options, plain_logins, read_options
-from krammar.testing.probe import TRANSACTIONS, BrokerProbe, Probe, remote_probe
+from krammar.testing.probe import BrokerProbe, Probe, append_seeds, remote_probe
 from krammar.testing.records import Record, seeds
-from krammar.util.clock import monotonic
+from krammar.testing.waits import (
+    is_committed,
+    wait_for_consumer,
+    wait_for_lag,
+    wait_for_records,
+    wait_until,
+)
 from krammar.util.closing import Closing
 from krammar.util.diagnostics import did_you_mean
 from krammar.util.forks import OwnProcess
@@ -31,16 +34,8 @@ if TYPE_CHECKING:
 B = TypeVar("B", bound=Broker)
 T = TypeVar("T")
 
-# The shortest pause between two looks at a condition, in seconds.
-PAUSE = 0.002
 # What the subprocess of a broker runs.
 _MAIN = "krammar.testing.process_main"
-# How many topics an error message names.
-_NAMED = 20
-
-
-class NotInTime(AssertionError):
-    """A condition did not become true in time."""
 
 
 class Embedded(Closing, Generic[B]):
@@ -296,16 +291,7 @@ class Embedded(Closing, Generic[B]):
             ValueError: the topic has no such partition, a record is too large, or ``transaction`` is none of the three.
         """
         read_options(topics={topic: None})
-        found = seeds(records)
-        if transaction is None and transactional_id is None:
-            return self._ask.append(found, topic)
-        if transaction not in TRANSACTIONS:
-            raise ValueError(
-                f"transaction: {transaction!r} is not one of {', '.join(map(repr, TRANSACTIONS))}"
-            )
-        if transactional_id is None:
-            transactional_id = f"seed-{os.urandom(4).hex()}"
-        return self._ask.append_transaction(found, topic, transactional_id, transaction)
+        return append_seeds(self._ask, seeds(records), topic, transaction, transactional_id)
 
     def compact_now(self, topic: str) -> None:
         """Compact all partitions of a topic at once, which has to have ``cleanup.policy=compact``.
@@ -340,11 +326,7 @@ class Embedded(Closing, Generic[B]):
             isolation_level: as for consumers, but by default ``read_committed``: records of open
                 and aborted transactions are left out. ``read_uncommitted`` includes them.
         """
-        if isolation_level not in ("read_committed", "read_uncommitted"):
-            raise ValueError(
-                f"isolation_level: {isolation_level!r} is neither 'read_committed' nor 'read_uncommitted'"
-            )
-        return self._ask.records(topic, partition, isolation_level == "read_committed")
+        return self._ask.records(topic, partition, is_committed(isolation_level))
 
     def produced_by(self, client_id: str) -> list[Record]:
         """Return the records that a client has produced, in the order of arrival.
@@ -390,20 +372,7 @@ class Embedded(Closing, Generic[B]):
         Raises:
             NotInTime: the condition is still false.
         """
-        deadline = monotonic() + timeout
-        while True:
-            begin = monotonic()
-            found = condition()
-            if found:
-                return found
-            now = monotonic()
-            if now > deadline:
-                raise NotInTime(
-                    f"the condition is still false after {timeout:g} s; it returned {found!r}"
-                    + _loop_hint()
-                )
-            # A condition that reads many records leaves half of the time to others.
-            time.sleep(min(max(PAUSE, now - begin), max(deadline - now, 0)))
+        return wait_until(condition, timeout)
 
     def wait_for_records(
         self,
@@ -421,19 +390,8 @@ class Embedded(Closing, Generic[B]):
         Raises:
             NotInTime: there are fewer after ``timeout`` seconds.
         """
-
-        def enough() -> list[Record] | None:
-            found = self.records(topic, partition=partition, isolation_level=isolation_level)
-            return found if len(found) >= count else None
-
-        if count < 1:
-            raise ValueError(f"count: {count} records are there at once; wait for 1 or more")
-        try:
-            return self.wait_until(enough, timeout=timeout) or []
-        except NotInTime:
-            raise NotInTime(
-                self._too_few(topic, count, partition, isolation_level, timeout) + _loop_hint()
-            ) from None
+        committed = is_committed(isolation_level)
+        return wait_for_records(self._ask, topic, count, partition, committed, timeout)
 
     def wait_for_consumer(self, group: str, *, timeout: float = 10.0) -> Group:
         """Wait until the members of a group read: it is stable, and each partition was fetched since then.
@@ -448,15 +406,7 @@ class Embedded(Closing, Generic[B]):
         Raises:
             NotInTime: the group does not read all its partitions; the message says why.
         """
-        problem = ""
-
-        def reads() -> bool:
-            nonlocal problem
-            problem = self._ask.unread(group)
-            return not problem
-
-        self._wait(reads, timeout, lambda: f"group {group!r} {problem} after {timeout:g} s")
-        return self.groups[group]
+        return wait_for_consumer(self._ask, group, timeout)
 
     def wait_for_lag(self, group: str, most: int = 0, *, timeout: float = 10.0) -> Group:
         """Wait until a group has committed offsets, and all records but ``most`` of these partitions.
@@ -469,51 +419,7 @@ class Embedded(Closing, Generic[B]):
         Raises:
             NotInTime: the lag is greater, or the group has committed nothing.
         """
-        found: Group | None = None
-
-        def committed() -> bool:
-            nonlocal found
-            found = self.groups.get(group)
-            return found is not None and bool(found.lag) and sum(found.lag.values()) <= most
-
-        def problem() -> str:
-            if found is None:
-                return f"group {group!r} does not exist after {timeout:g} s"
-            if not found.lag:
-                return f"group {group!r} has committed no offset after {timeout:g} s"
-            lag = ", ".join(f"{topic}-{at}: {n}" for (topic, at), n in found.lag.items() if n)
-            return f"group {group!r} has a lag of {sum(found.lag.values())} after {timeout:g} s ({lag})"
-
-        self._wait(committed, timeout, problem)
-        assert found is not None
-        return found
-
-    def _wait(
-        self, condition: Callable[[], bool], timeout: float, problem: Callable[[], str]
-    ) -> None:
-        """Wait until a condition is true. Raises NotInTime with ``problem``."""
-        try:
-            self.wait_until(condition, timeout=timeout)
-        except NotInTime:
-            raise NotInTime(problem() + _loop_hint()) from None
-
-    def _too_few(
-        self, topic: str, count: int, partition: int | None, isolation_level: str, timeout: float
-    ) -> str:
-        topics = self.topics
-        waited = f"after {timeout:g} s"
-        if topic not in topics:
-            names = sorted(topics)
-            others = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
-            near = did_you_mean(topic, names)
-            hint = near or (f"the topics are {others}" if names else "there are no topics")
-            return f"topic {topic!r} does not exist {waited}; {hint}"
-        stored = self.records(topic, partition=partition, isolation_level="read_uncommitted")
-        found = self.records(topic, partition=partition, isolation_level=isolation_level)
-        where = f"topic {topic!r}" if partition is None else f"partition {partition} of {topic!r}"
-        hidden = len(stored) - len(found)
-        more = f"; {hidden} more belong to open or aborted transactions, or follow an open one"
-        return f"{where} has {len(found)} of {count} records {waited}" + (more if hidden else "")
+        return wait_for_lag(self._ask, group, most, timeout)
 
 
 def _login_settings(options: Options) -> dict[str, Any]:
@@ -523,14 +429,3 @@ def _login_settings(options: Options) -> dict[str, Any]:
     if options.mechanism == "PLAIN":
         login["sasl.jaas.config"] = plain_logins(options.users)
     return login
-
-
-def _loop_hint() -> str:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return ""
-    return (
-        "; the wait blocked the event loop of this thread, and clients that run in it: "
-        "use `await asyncio.to_thread(…)`"
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -417,6 +418,24 @@ class BrokerProbe:
             if self._fetched.get((member.client_id, topic, partition), -math.inf) < since
         ]
         return f"does not fetch {', '.join(unread[:_NAMED])} yet" if unread else ""
+
+
+def append_seeds(
+    probe: Probe,
+    records: Sequence[Seed],
+    topic: str,
+    transaction: str | None,
+    transactional_id: str | None,
+) -> list[Record]:
+    """Append records, in a transaction if ``transaction`` is one of ``TRANSACTIONS``. Raises ValueError."""
+    if transaction is None and transactional_id is None:
+        return probe.append(records, topic)
+    if transaction not in TRANSACTIONS:
+        known = ", ".join(map(repr, TRANSACTIONS))
+        raise ValueError(f"transaction: {transaction!r} is not one of {known}")
+    if transactional_id is None:
+        transactional_id = f"seed-{os.urandom(4).hex()}"
+    return probe.append_transaction(records, topic, transactional_id, transaction)
 
 
 def remote_probe(call: Callable[..., Any]) -> Probe:

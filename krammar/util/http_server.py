@@ -18,7 +18,7 @@ from functools import partial
 from hmac import compare_digest
 from http import HTTPStatus
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 from weakref import WeakSet
 
 from krammar.util.forks import close_sockets_in_children
@@ -298,15 +298,35 @@ class Reply(NamedTuple):
     value: Any
 
 
-# Runs a command: gets the method, the path and the body. It runs in a thread of its own, so it may wait.
-Command = Callable[[str, str, str], Reply]
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a client asks for.
+
+    Attributes:
+        parts: the parts of the path
+        query: the values behind the path, by name
+    """
+
+    method: str
+    parts: tuple[str, ...]
+    query: dict[str, str]
+    body: str
+
+
+# Runs a command, or returns None for one that it does not know. It runs in a thread of its own, so it may wait.
+# A ValueError is answered with status 400.
+Runner = Callable[[Command], Reply | None]
 
 
 class HttpControl:
-    """A listener on loopback that runs commands. ``token`` is what clients send as ``Authorization: Bearer …``."""
+    """A listener on loopback that runs commands. ``token`` is what clients send as ``Authorization: Bearer …``.
 
-    def __init__(self, command: Command) -> None:
-        self._command = command
+    Args:
+        runners: the first one that knows a command runs it
+    """
+
+    def __init__(self, *runners: Runner) -> None:
+        self._runners = runners
         self.token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
         self.url = ""
         self._server = HttpServer(self._run, _refusal, max_body=MAX_BODY, admit=self._admit)
@@ -329,8 +349,23 @@ class HttpControl:
         return _refusal(401, "send the header Authorization: Bearer TOKEN")
 
     async def _run(self, request: HttpRequest) -> HttpResponse:
-        body = request.body.decode("utf-8", "replace")
-        return _json(await in_thread(self._command, request.method, request.path, body))
+        command = Command(
+            request.method,
+            tuple(unquote(part) for part in request.path.split("/") if part),
+            dict(parse_qsl(request.query, keep_blank_values=True)),
+            request.body.decode("utf-8", "replace"),
+        )
+        return _json(await in_thread(self._reply, command))
+
+    def _reply(self, command: Command) -> Reply:
+        try:
+            for run in self._runners:
+                reply = run(command)
+                if reply is not None:
+                    return reply
+        except ValueError as error:
+            return Reply(400, {"error": str(error)})
+        return Reply(404, {"error": f"{command.method} /{'/'.join(command.parts)} does not exist"})
 
 
 def _json(reply: Reply) -> HttpResponse:

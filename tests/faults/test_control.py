@@ -8,11 +8,12 @@ import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_wire import HeartbeatRequest, MetadataRequest
+from kafka_wire import HeartbeatRequest, MetadataRequest, OffsetCommitRequest
 
 from krammar.broker import Broker
 from krammar.client import Client
@@ -134,6 +135,128 @@ def test_nodes_of_a_cluster(tmp_path: Path) -> None:
         assert (status, value["error"]) == (400, "No such topic as none")
 
 
+def test_leaders_and_coordinators(tmp_path: Path) -> None:
+    with BrokerProcess(
+        ["--data-dir", tmp_path, "--port", "0", "--nodes", "2", "--control", "0"]
+    ) as process:
+        control = Control(process.lines)
+        with Client(f"127.0.0.1:{process.port}") as client:
+            client.admin.create_topic("orders", 1)
+        status, before = control.ask("GET", "/partitions/orders/0")
+        assert (status, before["replicas"], before["isr"]) == (200, [1, 2], [1, 2])
+        other = 3 - before["leader"]
+        status, after = control.ask("POST", f"/partitions/orders/0/leader/{other}")
+        assert (status, after["leader"]) == (200, other)
+        assert after["leader_epoch"] == before["leader_epoch"] + 1
+        assert control.ask("GET", "/partitions/orders/7")[0] == 400
+        assert control.ask("POST", "/partitions/orders/0/leader/9") == (
+            400,
+            {"error": "the cluster has no node 9, only 1, 2"},
+        )
+        records = control.ask("POST", "/records/orders", '["one"]')[1]
+        assert [record["value"] for record in records] == ["one"]
+        assert control.ask("POST", "/records/orders?transaction=open&transactional_id=t", "[]")
+        status, found = control.ask("GET", "/coordinators/transaction/t")
+        assert (status, found["node"] in (1, 2)) == (200, True)
+        other = 3 - found["node"]
+        moved = {"node": other}
+        assert control.ask("POST", f"/coordinators/transaction/t/{other}") == (200, moved)
+        assert control.ask("GET", "/coordinators/share/t") == (
+            400,
+            {"error": "nodes coordinate a group or a transaction, not a 'share'"},
+        )
+        assert control.ask("POST", "/nodes/2/stop")[0] == 200
+        assert [each["runs"] for each in control.ask("POST", "/restart")[1]] == [True, True]
+        assert len(control.ask("GET", "/records/orders")[1]) == 1
+
+
+def test_records_and_groups(tmp_path: Path) -> None:
+    with broker(tmp_path) as process, RawClient(process.port) as client:
+        control = Control(process.lines)
+        body = json.dumps(
+            ["one", None, {"key": "k", "value": "ü", "headers": {"trace": "1"}, "timestamp": 5}]
+        )
+        status, stored = control.ask("POST", "/records/orders", body)
+        assert (status, [record["value"] for record in stored]) == (200, ["one", None, "ü"])
+        assert stored[2] == {
+            "topic": "orders",
+            "partition": 0,
+            "offset": 2,
+            "timestamp": 5,
+            "key": "k",
+            "key_base64": "aw==",
+            "value": "ü",
+            "value_base64": "w7w=",
+            "headers": [{"name": "trace", "value": "1", "value_base64": "MQ=="}],
+        }
+        assert control.ask("GET", "/records/orders") == (200, stored)
+        assert control.ask("GET", "/records/orders?partition=1") == (200, [])
+        assert control.ask("GET", "/records/orders?count=3") == (200, stored)
+        assert control.ask("GET", "/topics") == (200, {"orders": 1})
+        status, found = control.ask("GET", "/records/orders?count=4&timeout=0.01")
+        assert (status, found["error"]) == (408, "topic 'orders' has 3 of 4 records after 0.01 s")
+        assert control.ask("POST", "/records/orders?transaction=open", '["open"]')[0] == 200
+        assert control.ask("GET", "/records/orders") == (200, stored)
+        status, found = control.ask("GET", "/records/orders?isolation_level=read_uncommitted")
+        assert len(found) == 4
+
+        commit = OffsetCommitRequest(
+            group_id="billing",
+            topics=[
+                OffsetCommitRequest.Topic(
+                    name="orders",
+                    partitions=[
+                        OffsetCommitRequest.Partition(partition_index=0, committed_offset=3)
+                    ],
+                )
+            ],
+        )
+        client.call(commit, 8)
+        offsets = [{"topic": "orders", "partition": 0, "offset": 3, "lag": 1}]
+        status, group = control.ask("GET", "/groups/billing")
+        assert (status, group["state"], group["offsets"]) == (200, "Empty", offsets)
+        assert control.ask("GET", "/groups") == (200, {"billing": group})
+        assert control.ask("GET", "/groups/billing/lag/1") == (200, group)
+        status, found = control.ask("GET", "/groups/billing/consumes?timeout=0")
+        assert (status, found["error"]) == (
+            408,
+            "group 'billing' is in the state Empty after 0 s",
+        )
+        assert any(" OffsetCommit v8 " in line for line in control.ask("GET", "/requests")[1])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "error"),
+    [
+        ("GET", "/groups/none", "", 404, "group 'none' does not exist"),
+        ("GET", "/records/orders?count=x", "", 400, "count: 'x' is not a number"),
+        ("GET", "/records/orders?count=0", "", 400, "count: 0 records are there at once; wait"),
+        ("GET", "/records/orders?counts=1", "", 400, "'counts' is not one of partition, isol"),
+        ("GET", "/records/orders?count=1&timeout=1e9", "", 400, "timeout: '1e9' is not a number"),
+        ("GET", "/records/orders?isolation_level=x", "", 400, "isolation_level: 'x' is neither"),
+        ("POST", "/records/orders", "{", 400, "the body is not JSON: "),
+        ("POST", "/records/orders", "{}", 400, "records are a list, such as"),
+        ("POST", "/records/orders", "[1]", 400, "1 is neither bytes nor text nor None"),
+        ("POST", "/records/a%2Fb", "[]", 400, "topics: "),
+        ("POST", "/records/orders?transaction=x", "[]", 400, "transaction: 'x' is not one of"),
+        ("POST", "/topics/none/compact", "", 400, "topic 'none' does not exist"),
+        ("GET", "/partitions/orders/0", "", 400, "a broker with one node has no nodes to choose"),
+        ("PUT", "/records/orders", "", 404, "PUT /records/orders does not exist"),
+    ],
+)
+def test_mistakes_in_commands(
+    one: Control, method: str, path: str, body: str, status: int, error: str
+) -> None:
+    found, value = one.ask(method, path, body)
+    assert (found, value["error"][: len(error)]) == (status, error)
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control]:
+    with broker(tmp_path_factory.mktemp("data")) as process:
+        yield Control(process.lines)
+
+
 def test_who_may_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "secret")
     with broker(tmp_path) as process:
@@ -172,7 +295,10 @@ def test_from_javascript(tmp_path: Path) -> None:
         const ask = async (method, path, body) =>
           (await fetch(url + path, { method, headers, body })).json();
         await ask("POST", "/rules", rule);
-        console.log(JSON.stringify(await ask("GET", "/rules")));
+        await ask("POST", "/records/orders", JSON.stringify([{ key: "k", value: "one" }]));
+        const records = await ask("GET", "/records/orders?count=1");
+        const rules = await ask("GET", "/rules");
+        console.log(JSON.stringify([records.map(({ value }) => value), rules]));
     """
     with broker(tmp_path) as process:
         control = Control(process.lines)
@@ -190,4 +316,5 @@ def test_from_javascript(tmp_path: Path) -> None:
             text=True,
             timeout=PATIENCE,
         )
-    assert json.loads(done.stdout) == [{"name": "a beat", "matched": 0, "fired": 0}], done.stderr
+    rule = {"name": "a beat", "matched": 0, "fired": 0}
+    assert json.loads(done.stdout) == [["one"], [rule]], done.stderr

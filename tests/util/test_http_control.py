@@ -7,18 +7,27 @@ import json
 import logging
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import astuple
 from typing import Any
 
 import pytest
 
-from krammar.util.http_server import MAX_BODY, MAX_CONNECTIONS, HttpControl, HttpServer, Reply
+from krammar.util.http_server import (
+    MAX_BODY,
+    MAX_CONNECTIONS,
+    Command,
+    HttpControl,
+    HttpServer,
+    Reply,
+    Runner,
+)
 from tests.support.waiting import PATIENCE
 from tests.util.test_http_page import Address, ask
 
 
 def serve(
     test: Callable[[Address, str], Awaitable[None]],
-    command: Callable[[str, str, str], Reply] = lambda *given: Reply(200, given),
+    command: Runner = lambda given: Reply(200, [*astuple(given)]),
 ) -> None:
     async def run() -> None:
         control = HttpControl(command)
@@ -70,10 +79,37 @@ def test_bodies_that_are_refused(
 
 def test_the_body_and_the_path_reach_the_command() -> None:
     async def test(address: Address, login: str) -> None:
-        request = f"POST /rules/a?b HTTP/1.1\r\n{login}Content-Length: 4\r\n\r\nbody"
-        assert parsed(await ask(address, request)) == (200, ["POST", "/rules/a", "body"])
+        request = f"POST /rules/a%2Fb?c=d%20e&f HTTP/1.1\r\n{login}Content-Length: 4\r\n\r\nbody"
+        given = ["POST", ["rules", "a/b"], {"c": "d e", "f": ""}, "body"]
+        assert parsed(await ask(address, request)) == (200, given)
 
     serve(test)
+
+
+def test_the_first_runner_that_knows_a_command() -> None:
+    def refuse(command: Command) -> Reply | None:
+        if command.parts == ("wrong",):
+            raise ValueError("wrong is wrong")
+        return None
+
+    def answer(command: Command) -> Reply | None:
+        return Reply(200, "second") if command.parts == ("right",) else None
+
+    async def test() -> None:
+        control = HttpControl(refuse, answer)
+        await control.listen(0)
+        address = "127.0.0.1", int(control.url.rpartition(":")[2])
+        login = f"Authorization: Bearer {control.token}\r\n"
+        for path, answered in [
+            ("right", (200, "second")),
+            ("wrong", (400, {"error": "wrong is wrong"})),
+            ("a/b", (404, {"error": "GET /a/b does not exist"})),
+        ]:
+            given = await ask(address, f"GET /{path} HTTP/1.1\r\n{login}\r\n")
+            assert parsed(given) == answered
+        await asyncio.wait_for(control.close(), PATIENCE)
+
+    asyncio.run(test())
 
 
 def test_a_refusal_reaches_a_client_that_sends_a_large_body() -> None:
@@ -98,7 +134,7 @@ def test_clients_without_the_token_cut_no_command_off() -> None:
     """The command continues while more connections arrive than the server accepts."""
     started, go_on = threading.Event(), threading.Event()
 
-    def command(method: str, path: str, body: str) -> Reply:
+    def command(_: Command) -> Reply:
         started.set()
         return Reply(200, go_on.wait(PATIENCE))
 
