@@ -94,7 +94,7 @@ class Broker(Closing):
         self.connections = first.connections
         for node in self.nodes.values():
             node.connections.share(self.connections)
-        if filters := tuple(filters):
+        if filters := (*filters, *self._late_changes()):
             self._filter(kafka_wire, *filters)
         self.assembled: list[Callable[[], None]] = []
         self._clock = clock
@@ -476,6 +476,15 @@ class Broker(Closing):
         faults = Faults(protocol, sees=OF_THE_BROKER, advance=advance, **options)
         self._filter(protocol, faults)
         return faults
+
+    def _late_changes(self) -> list[Filter]:
+        """Return the filter that delays changes, if the settings ask for it."""
+        delay_ms = self.config.kafka_like_delays_ms
+        if not delay_ms:
+            return []
+        from krammar.broker.late_changes import LateChanges
+
+        return [LateChanges(lambda: self.cluster.topics, lambda: self.timers.now_ms(), delay_ms)]
 
     def _filter(self, protocol: ModuleType, *filters: Filter) -> None:
         """Run filters over the requests of a protocol, before those that run already."""

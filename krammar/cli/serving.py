@@ -92,11 +92,11 @@ async def _control(broker: Broker, port: int, stack: AsyncExitStack) -> HttpCont
     """Accept commands until the end of the stack. Raises BrokerError."""
     from krammar.broker.control import BrokerControl
     from krammar.faults.control import FaultsControl
-    from krammar.testing.control import TestsControl
+    from krammar.testing.control import ProbeControl
     from krammar.testing.probe import BrokerProbe
     from krammar.util.http_server import HttpControl
 
-    tests = TestsControl(BrokerProbe(broker))
+    tests = ProbeControl(BrokerProbe(broker))
     http = HttpControl(FaultsControl(broker.faults), BrokerControl(broker), tests)
     try:
         await http.listen(port)

@@ -31,6 +31,7 @@ class KafkaBroker(Embedded[Broker]):
         tls: bool = False,
         filters: Iterable[Filter] = (),
         process: bool = False,
+        kafka_like_delays: bool | int = False,
         **more: Any,
     ) -> Self:
         """Start a broker on a free port; ``close`` or the end of ``with`` stops it.
@@ -47,6 +48,8 @@ class KafkaBroker(Embedded[Broker]):
             tls: whether the listener has TLS, with new certificates (needs ``krammar[testing]``)
             filters: filters of ``krammar.proxy``, from the client to the broker
             process: whether the broker runs in a process of its own
+            kafka_like_delays: whether clients see new and deleted topics, coordinators and the end of transactions
+            100 ms later, as they do in Kafka; or so many milliseconds later
             more: Kafka's settings with underscores for dots, such as ``num_partitions=3``
 
         Raises:
@@ -67,6 +70,7 @@ class KafkaBroker(Embedded[Broker]):
                 tls=tls,
                 filters=filters,
                 process=process,
+                kafka_like_delays=kafka_like_delays,
                 **more,
             )
         )._begin()

@@ -43,6 +43,7 @@ class KafkaCluster(Embedded[Cluster]):
         tls: bool = False,
         filters: Iterable[Filter] = (),
         process: bool = False,
+        kafka_like_delays: bool | int = False,
         **more: Any,
     ) -> Self:
         """Start nodes on free ports; ``close`` or the end of ``with`` stops them.
@@ -68,6 +69,7 @@ class KafkaCluster(Embedded[Cluster]):
             tls=tls,
             filters=filters,
             process=process,
+            kafka_like_delays=kafka_like_delays,
             **more,
         )
         return cls(options, nodes)._begin()

@@ -28,7 +28,7 @@ _OF_RECORDS = ("partition", "isolation_level", "count", "timeout")
 _OF_NEW_RECORDS = ("transaction", "transactional_id")
 
 
-class TestsControl:
+class ProbeControl:
     """The commands. Those that wait have ``timeout`` in the query, in seconds.
 
     ``GET /records/orders``           the records of a topic; ``partition``, ``isolation_level``; with

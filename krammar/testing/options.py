@@ -20,7 +20,21 @@ from krammar.proxy.interface import Filter
 from krammar.testing.records import Seed, seeds
 from krammar.util.diagnostics import did_you_mean
 
-KEYWORDS = ("nodes", "topics", "records", "sasl", "users", "acls", "tls", "filters", "process")
+KEYWORDS = (
+    "nodes",
+    "topics",
+    "records",
+    "sasl",
+    "users",
+    "acls",
+    "tls",
+    "filters",
+    "process",
+    "kafka_like_delays",
+)
+
+# How late changes are with ``kafka_like_delays=True``, in milliseconds.
+DELAYS_MS = 100
 
 _MECHANISMS = {
     "plain": "PLAIN",
@@ -76,6 +90,7 @@ def read_options(
     process: Any = False,
     records: Any = None,
     acls: Any = None,
+    kafka_like_delays: Any = False,
     **settings: Any,
 ) -> Options:
     """Check the keywords. Raises ConfigError."""
@@ -98,6 +113,8 @@ def read_options(
         _records(records),
         _acls(acls),
     )
+    if delay_ms := _delay_ms(kafka_like_delays):
+        options.settings["krammar.kafka.like.delays.ms"] = delay_ms
     if options.acls is not None:
         options.settings["authorizer.class.name"] = STANDARD_AUTHORIZER
     if process and options.filters:
@@ -172,6 +189,17 @@ def _records(records: Any) -> dict[str, list[Seed]]:
         return {topic: seeds(each) for topic, each in records.items()}
     except TypeError as error:
         raise ConfigError("records", None, str(error)) from None
+
+
+def _delay_ms(delays: Any) -> int:
+    """Return how late changes are, in milliseconds."""
+    if isinstance(delays, bool):
+        return DELAYS_MS if delays else 0
+    if not isinstance(delays, int) or delays < 0:
+        raise ConfigError(
+            "kafka_like_delays", str(delays), "is neither True nor a number of milliseconds"
+        )
+    return delays
 
 
 def _acls(acls: Any) -> list[Acl] | None:

@@ -93,6 +93,7 @@ class BrokerSettings:
     cluster_id: str | None
     fsync: str
     fsync_interval_ms: int
+    kafka_like_delays_ms: int
     metrics: str | None
     racks: str | None
     oauthbearer_required_scope: list[str]

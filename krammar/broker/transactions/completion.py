@@ -35,6 +35,7 @@ class Completion:
 
     Args:
         marked: as for ``TransactionCoordinator``
+        delay_ms: how long markers wait, in milliseconds; 0 to write them at once
     """
 
     retry_seconds: ClassVar[float] = 0.5
@@ -44,6 +45,7 @@ class Completion:
     _logs: LogManager
     _store: StateStore
     _marked: Callable[[int, int, bool], None]
+    _delay_ms: int
     markers: dict[str, set[TopicPartition]] = field(init=False, default_factory=dict)
     unsettled: set[str] = field(init=False, default_factory=set)
     ended: Callable[[str], None] = field(init=False)
@@ -53,12 +55,16 @@ class Completion:
     def complete(self, transactional_id: str, prepared: Transaction) -> Transaction:
         """Write the markers of a prepared transaction, then its complete state, and return that.
 
-        It may be written later: after a failure, or in a later turn of the event loop if the
-        transaction has many partitions.
+        It may be written later: after a failure, with ``krammar.kafka.like.delays.ms``, or in a later turn
+        of the event loop if the transaction has many partitions.
         """
         # The time of the markers, too. The next transaction starts after it.
         now = max(self._timers.now_ms(), prepared.updated_ms)
         completed = prepared.completed(now)
+        if self._delay_ms and transactional_id not in self.markers:
+            self.markers[transactional_id] = set(prepared.partitions)
+            self._timers.call_later(self._delay_ms / 1000, self.complete_more, transactional_id)
+            return completed
         left = self.markers.setdefault(transactional_id, set(prepared.partitions))
         try:
             if transactional_id in self.unsettled:

@@ -74,7 +74,7 @@ class TransactionCoordinator:
         self._topics = topics
         self.store = StateStore(cluster, logs, topics)
         self.ids = ProducerIds(cluster.allocate_producer_ids)
-        self.completion = Completion(timers, logs, self.store, marked)
+        self.completion = Completion(timers, logs, self.store, marked, config.kafka_like_delays_ms)
         self._restart = Restart(timers, logs, self.store, self.completion, self._begin)
         self._loaded = False
         # Transactional ids with an open transaction.
