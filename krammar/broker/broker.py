@@ -32,6 +32,7 @@ from krammar.broker.assembly import Assembly
 from krammar.broker.config import BrokerConfig, Listener
 from krammar.broker.config.definitions import split_address
 from krammar.broker.errors import BrokerError
+from krammar.broker.log.files import check_locks
 from krammar.broker.node import Node, node_configs
 from krammar.broker.timers import Timers, system_ms
 from krammar.broker.upkeep import Upkeep
@@ -85,6 +86,7 @@ class Broker(Closing):
         clock: Callable[[], int] = system_ms,
         filters: Iterable[Filter] = (),
     ) -> None:
+        check_locks()
         config = BrokerConfig.defaults() if config is None else config
         configs = [config] if nodes == 1 else node_configs(config, nodes)
         self.config = configs[0]
@@ -368,6 +370,22 @@ class Broker(Closing):
         """``host:port`` of each node's first Kafka listener, for the setting of clients."""
         found = [node.addresses.advertised(self._first) for node in self.nodes.values()]
         return ",".join(map(address_text, found))
+
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """Return ``host:port`` of each node's listener of this name, as advertised. Raises ValueError for an unknown one."""
+        known = {each.name: each for each in self.config.listeners if each.kafka}
+        if listener not in known:
+            raise ValueError(f"there is no listener {listener!r}, only {', '.join(known)}")
+        found = [node.addresses.advertised(known[listener]) for node in self.nodes.values()]
+        return ",".join(map(address_text, found))
+
+    @property
+    def bound_listeners(self) -> str:
+        """The setting ``listeners`` of the first node, with the ports on which it listens instead of 0."""
+        return ",".join(
+            f"{each.name}://{address_text((each.host, self.addresses[each.name][1]))}"
+            for each in self.config.listeners
+        )
 
     @property
     def host(self) -> str:

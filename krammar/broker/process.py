@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import kafka_wire
 
 from krammar.broker.errors import BrokerError
+from krammar.broker.log.files import check_locks
 from krammar.util.calls import Caller, CallsEnded, Channel
 from krammar.util.closing import Closing
 from krammar.util.forks import OwnProcess, close_sockets_in_children
@@ -57,6 +58,7 @@ class BrokerProcess(Closing):
             BrokerError, ConfigError, ValueError: the broker cannot start.
             TypeError: an argument cannot be sent to another process, such as a filter.
         """
+        check_locks()
         self._process = OwnProcess("the connection to the broker")
         ours, theirs = socket.socketpair()
         # Otherwise the broker would live as long as processes that are forked from this one.
@@ -118,6 +120,15 @@ class BrokerProcess(Closing):
             f"{name!r}: a broker in another process has no such attribute; use its public methods, or start it "
             "without process=True"
         )
+
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """Return ``host:port`` of each node's listener of this name, as advertised. Raises ValueError."""
+        return str(self.call_target("broker", "bootstrap_servers_of", listener))
+
+    @property
+    def bound_listeners(self) -> str:
+        """The setting ``listeners`` of the first node, with the ports on which it listens instead of 0."""
+        return str(self.call_target("broker", "bound_listeners"))
 
     @cached_property
     def config(self) -> BrokerConfig:

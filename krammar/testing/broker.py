@@ -85,7 +85,7 @@ class KafkaBroker(Embedded[Broker]):
             ForkedError: this process was forked from the broker's.
         """
         self._process.check()
-        self._start(self.port)
+        self._start({**self._settings, "listeners": self.broker.bound_listeners})
 
     @property
     def host(self) -> str:

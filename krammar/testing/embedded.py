@@ -74,16 +74,15 @@ class Embedded(Closing, Generic[B]):
                 self._folder = TemporaryFolder("krammar-tls-")
                 self.tls, settings = make_certificates(self._folder.path)
                 self._settings = {**settings, **self._settings}
-            self._start(port=0)
+            self._start({"listeners": f"{self._options.protocol}://127.0.0.1:0", **self._settings})
         except BaseException:
             self.close()
             raise
         return self
 
-    def _start(self, port: int) -> None:
+    def _start(self, properties: dict[str, Any]) -> None:
         options = self._options
-        listener = {"listeners": f"{options.protocol}://127.0.0.1:{port}"}
-        arguments = {"properties": {**listener, **self._settings}, **self._options_of_start()}
+        arguments = {"properties": properties, **self._options_of_start()}
         found: Any = self._broker
         if options.process:
             if found is None:
@@ -154,6 +153,17 @@ class Embedded(Closing, Generic[B]):
     def bootstrap_servers(self) -> str:
         """``host:port`` of each node, for the setting of clients."""
         return self.broker.bootstrap_servers
+
+    def bootstrap_servers_of(self, listener: str) -> str:
+        """Return ``host:port`` of each node for clients of a listener, which can be in a container beside the test.
+
+        Args:
+            listener: a name of the setting ``listeners``, such as ``DOCKER``
+
+        Raises:
+            ValueError: there is no such listener.
+        """
+        return self.broker.bootstrap_servers_of(listener)
 
     @property
     def config(self) -> BrokerConfig:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from kafka_wire import ErrorCode
 
@@ -16,6 +16,12 @@ from krammar.broker.errors import ApiError, BrokerError
 from krammar.logfiles.names import LOCK
 from krammar.util.durable import write_atomically
 from krammar.util.regular_files import open_regular
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 _FULL = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
@@ -48,6 +54,15 @@ def no_descriptors(error: OSError) -> bool:
     cannot: the kernel may have dropped the data.
     """
     return error.errno in _TOO_MANY
+
+
+def check_locks() -> None:
+    """Raise StorageError on systems where folders cannot be locked."""
+    if fcntl is None:
+        raise StorageError(
+            "the broker needs the file locks of Unix (Python's module fcntl), which this system does not have: on "
+            "Windows, run Python in WSL"
+        )
 
 
 def lock(path: Path) -> int:
