@@ -35,7 +35,8 @@ log = logging.getLogger("krammar.broker")
 class Assembly:
     """The parts that the nodes of a broker share. It also gives each node its own parts.
 
-    Each part gets only the parts that it uses, and none gets the assembly.
+    Each part gets only the parts that it uses, and none gets the assembly: the broker has it, in order to
+    add nodes.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Assembly:
             node.read_tls()
         self._open_files()
         addresses = {node_id: node.addresses for node_id, node in nodes.items()}
-        served = Nodes(self.cluster.running, addresses)
+        served = self._served = Nodes(self.cluster.running, addresses)
         configs = [node.config for node in nodes.values()]
         self.topics = Topics(configs, self.cluster, self.logs, served)
         self.elections = Elections(config, self.cluster, self.logs, served)
@@ -71,12 +72,25 @@ class Assembly:
             config, self.timers, self.cluster, self.logs, self.topics, self._marked
         )
         for node in nodes.values():
-            self._equip(node, served)
+            self._equip(node)
         self.cluster.watchers["ClientQuotaRecord"] = lambda record, added: self._enforce_quotas()
         if self.cluster.quotas:
             self._enforce_quotas()
         for node in nodes.values():
             opened.push_async_callback(node.server.close)
+
+    def add(self, node: Node) -> None:
+        """Give another node its parts. There are several nodes already. Raises ConfigError."""
+        node.read_tls()
+        self._served[node.config.node_id] = node.addresses
+        self.cluster.add_node(node.config.node_id)
+        self.topics.add_node(node.config)
+        self._equip(node)
+        self._opened.push_async_callback(node.server.close)
+
+    def remove(self, node: Node) -> None:
+        """Forget a node, which does not listen any more. Its other parts end with the broker."""
+        self._served.pop(node.config.node_id, None)
 
     def _open_files(self) -> None:
         """Open the logs and the metadata."""
@@ -93,8 +107,9 @@ class Assembly:
         check_folder(config, self.cluster)
         self._opened.callback(timers.cancel_all)
 
-    def _equip(self, node: Node, nodes: Nodes) -> None:
+    def _equip(self, node: Node) -> None:
         """Build the parts of a node."""
+        nodes = self._served
         config, cluster = node.config, self.cluster
         own: Logs = self.logs
         coordinated: Logs = self.logs

@@ -71,7 +71,8 @@ class Broker(Closing):
             it is
             open
         metrics_address: host and port of the page for Prometheus
-        assembled: functions that are called when the parts exist, at each start, before clients can connect
+        equipped: functions that are called with each node that gets its parts, at each start, before clients can
+            connect to it
     """
 
     # The number of nodes by default, and the partitions of an internal topic per node; at least one
@@ -98,7 +99,7 @@ class Broker(Closing):
             node.connections.share(self.connections)
         if filters := (*filters, *self._late_changes()):
             self._filter(kafka_wire, *filters)
-        self.assembled: list[Callable[[], None]] = []
+        self.equipped: list[Callable[[Node], None]] = []
         self._clock = clock
         self._ahead_ms = 0  # of the clock, from before the last restart
         self._process = OwnProcess("the broker")
@@ -270,8 +271,8 @@ class Broker(Closing):
         nodes = self.nodes.values()
         try:
             self._assemble()
-            for notify in self.assembled:
-                notify()
+            for node in nodes:
+                self._note_equipped(node)
             for node in nodes:
                 await self._listen(node)
             if self.config.metrics is not None:
@@ -285,18 +286,22 @@ class Broker(Closing):
                 raise BrokerError(f"{error.filename or 'cannot start'}: {error.strerror}") from None
             raise
         for node in nodes:
-            node.groups.start()
-            node.server.sweep_idle()
+            node.begin_upkeep()
         Upkeep(self.config, self.timers, self.logs).start()
 
     def _assemble(self) -> None:
         """Build all parts. Raises BrokerError, ConfigError and OSError."""
         parts = Assembly(self.config, self.nodes, self._now_ms, self._opened)
+        self._assembly = parts
         self.loop, self.timers = parts.loop, parts.timers
         self.logs, self.cluster, self.topics = parts.logs, parts.cluster, parts.topics
         self.elections, self.transactions = parts.elections, parts.transactions
         first = self.nodes[self.config.node_id]
         self.groups, self.handlers = first.groups, first.handlers
+
+    def _note_equipped(self, node: Node) -> None:
+        for notify in self.equipped:
+            notify(node)
 
     def _now_ms(self) -> int:
         return self._clock() + self._ahead_ms
@@ -513,9 +518,7 @@ class Broker(Closing):
             for each in filters:
                 known.add_first(each)
             return
-        chain = Chain(protocol, filters)
-        for node in self.nodes.values():
-            node.connections.chains[protocol] = chain
+        self.connections.chains[protocol] = Chain(protocol, filters)  # of all nodes
 
     @cached_property
     def metrics(self) -> Metrics:

@@ -296,6 +296,16 @@ class ClusterMetadata(Image):
         )
         self._write(finish(self._encoding([record])))
 
+    def add_node(self, node_id: int) -> None:
+        """Let partitions have leaders and replicas on another node, which is not running yet."""
+        self.node_ids = (*self.node_ids, node_id)
+
+    def unregister(self, node_id: int) -> None:
+        """Write that a node is no part of the cluster any more."""
+        self.running.discard(node_id)
+        epoch = self.brokers[node_id].broker_epoch
+        self.append([kw.UnregisterBrokerRecord(broker_id=node_id, broker_epoch=epoch)])
+
     def frozen(self) -> ClusterMetadata:
         """Return a copy whose topics, partitions and running nodes do not change."""
         other = copy(self)

@@ -178,8 +178,8 @@ class Connections:
         self._drained = asyncio.Event()
 
     def share(self, other: Connections) -> None:
-        """Take numbers, time and failed logins from the connections of another node in the same process."""
-        self.guesses = other.guesses
+        """Take numbers, time, failed logins and filters from the connections of another node in the same process."""
+        self.guesses, self.chains = other.guesses, other.chains
         self.numbers, self.slices, self.budget = other.numbers, other.slices, other.budget
 
     def remove(self, connection: OpenConnection) -> None:

@@ -20,6 +20,8 @@ class BrokerControl:
 
     ``GET /nodes``                 the nodes, and whether they run
     ``POST /nodes/2/stop``         stops a node; also ``start``, ``kill`` and ``refuse``
+    ``POST /nodes``                adds a node
+    ``DELETE /nodes/3``            removes a node for good
     ``POST /heal``                 ends what ``refuse`` began
     ``POST /restart``              restarts all nodes
     ``POST /nodes/2/clock/60000``  sets the clock of a node ahead, in milliseconds; group members
@@ -43,6 +45,12 @@ class BrokerControl:
         """Run a command. Returns None for another one. Raises ValueError."""
         match command.method, command.parts:
             case "GET", ("nodes",):
+                return self._nodes()
+            case "POST", ("nodes",):
+                self._cluster("add to").add_node()
+                return self._nodes()
+            case "DELETE", ("nodes", node):
+                self._cluster("remove").remove_node(_node(node))
                 return self._nodes()
             case "POST", ("restart",):
                 self._broker.restart()

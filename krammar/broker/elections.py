@@ -225,6 +225,26 @@ class Elections:
         self._write([change])
         self._write([self._settled(*self.find(topic.name, partition.index))])
 
+    def leave(self, node_id: int) -> None:
+        """Give the replicas of a node to other running nodes; a partition that all of them have gets fewer."""
+        self._write(self._without(*place, node_id) for place in self.all())
+
+    def _without(
+        self, topic: Topic, partition: Partition, node_id: int
+    ) -> PartitionChangeRecord | None:
+        if node_id not in partition.replicas:
+            return None
+        running = sorted(self._nodes.running - {node_id})
+        others = [node for node in running if node not in partition.replicas]
+        # Partitions go to different nodes.
+        new = others[partition.index % len(others) :][:1] if others else []
+        replicas = [node for node in partition.replicas if node != node_id] + new
+        isr = [node for node in replicas if node in running] or replicas[:1]
+        leader = partition.leader if partition.leader in isr else isr[0]
+        if leader not in running:
+            leader = NO_LEADER
+        return _change(topic, partition, replicas=replicas, isr=isr, leader=leader)
+
     def _write(self, records: Iterable[PartitionChangeRecord | None]) -> None:
         changes = [record for record in records if record is not None]
         for change in changes:

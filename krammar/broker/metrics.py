@@ -65,10 +65,10 @@ class Metrics:
         call: Callable[..., float],
     ) -> None:
         self._timers = timers
-        self._connections = connections
+        self._connections = list(connections)
         self._cluster = cluster
         self._logs = logs
-        self._groups = groups
+        self._groups = list(groups)
         self._call = call
         self._schema = Schema(package_of(kafka_wire))
         table = files(__package__).joinpath("metrics.csv")  # the package may be in an archive
@@ -85,6 +85,11 @@ class Metrics:
         logs.environment.flushed = self._flushed
         cluster.log.flushed = self._flushed
         self._beat_later()
+
+    def add_node(self, connections: Connections, groups: GroupCoordinator) -> None:
+        """Include another node."""
+        self._connections.append(connections)
+        self._groups.append(groups)
 
     def _reads(self) -> dict[str, Read]:
         """Return the functions that read what other parts count."""

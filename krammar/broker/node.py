@@ -68,6 +68,11 @@ class Node:
                 await self.server.close()
                 raise BrokerError(f"cannot listen on {each.host}:{port}: {why(error)}") from None
 
+    def begin_upkeep(self) -> None:
+        """Begin the periodic work on groups and idle connections."""
+        self.groups.start()
+        self.server.sweep_idle()
+
 
 def node_configs(config: BrokerConfig, count: int) -> list[BrokerConfig]:
     """Return the settings of each node: ids and ports count up from those of ``config``.

@@ -200,6 +200,17 @@ class ClusterProcess(BrokerProcess):
         """Start a stopped node on its old ports."""
         self._cluster("start_node", node_id)
 
+    def add_node(self) -> int:
+        """Start another node, and return its id."""
+        node_id = int(self._cluster("add_node"))
+        self.bootstrap_servers = str(self._cluster("bootstrap_servers"))
+        return node_id
+
+    def remove_node(self, node_id: int) -> None:
+        """Remove a node for good."""
+        self._cluster("remove_node", node_id)
+        self.bootstrap_servers = str(self._cluster("bootstrap_servers"))
+
     def partition_from(self, others: Literal["clients", "nodes"], *node_ids: int) -> None:
         """Cut nodes off, until ``heal``."""
         self._cluster("partition_from", others, *node_ids)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from krammar.broker.broker import Broker
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.metadata_image import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Partition
-from krammar.broker.node import Node
+from krammar.broker.node import Node, node_configs
 from krammar.proxy.delivery import reset
 
 if TYPE_CHECKING:
@@ -126,6 +126,63 @@ class Cluster(Broker):
     async def _restart(self) -> None:
         self._refusing.clear()  # all nodes listen
         await super()._restart()
+
+    def add_node(self) -> int:
+        """Start another node, and return its id. It has no partitions: new topics use it, and ``move_leader``.
+
+        It listens on free ports, or on those after the ports of the last node.
+
+        Raises:
+            BrokerError: another program uses a port.
+            ValueError: the cluster was started with one node, which serves all partitions.
+        """
+        if self.nodes[self.config.node_id].timers is self.timers:
+            raise ValueError(
+                "a cluster that was started with one node has no others: start it with two"
+            )
+
+        async def add() -> int:
+            number = max(self.cluster.node_ids) - self.config.node_id + 1
+            node = Node(node_configs(self.config, number + 1)[number])
+            node_id = node.config.node_id
+            node.connections.share(self.connections)
+            self._assembly.add(node)
+            self._note_equipped(node)
+            try:
+                await self._listen(node)
+            except BaseException:
+                self._assembly.remove(node)
+                raise
+            self.nodes[node_id] = node
+            if "metrics" in vars(self):
+                self.metrics.add_node(node.connections, node.groups)
+                node.handlers.observe_by(self.metrics.observe)
+            self.elections.settle()
+            node.begin_upkeep()
+            return node_id
+
+        return self._run(add)
+
+    def remove_node(self, node_id: int) -> None:
+        """Remove a node for good: other nodes get its replicas, and then it stops, as in ``stop_node``.
+
+        Raises:
+            ValueError: the cluster has no such node, or it is the first one, whose settings are those of the cluster.
+        """
+        node = self._known(node_id)
+        if node_id == self.config.node_id:
+            raise ValueError(f"node {node_id} cannot be removed, because it is the first: stop it")
+
+        async def remove() -> None:
+            self.elections.leave(node_id)
+            self._refusing.discard(node_id)
+            self.cluster.unregister(node_id)
+            self.elections.settle()
+            await node.server.close()
+            del self.nodes[node_id]
+            self._assembly.remove(node)
+
+        self._run(remove)
 
     # The network.
 
@@ -281,9 +338,9 @@ class Cluster(Broker):
         except ApiError as error:
             raise ValueError(str(error.message or error)) from None
 
-    def _run(self, change: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _run(self, change: Callable[[], Coroutine[Any, Any, T]]) -> T:
         self._process.check()
         try:
-            asyncio.run_coroutine_threadsafe(change(), self.loop).result()
+            return asyncio.run_coroutine_threadsafe(change(), self.loop).result()
         except ApiError as error:
             raise BrokerError(f"{error.code.name}: {error.message}") from None

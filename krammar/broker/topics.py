@@ -41,7 +41,7 @@ class Topics:
         logs: LogManager,
         nodes: Nodes,
     ) -> None:
-        self._configs = configs
+        self._configs = list(configs)
         self._config = configs[0]
         self._cluster = cluster
         self._logs = logs
@@ -181,6 +181,11 @@ class Topics:
         coordinated.get(TRANSACTIONS_TOPIC, partition)
 
     # Settings.
+
+    def add_node(self, config: BrokerConfig) -> None:
+        """Apply dynamic settings to another node too, now and when they change."""
+        self._configs.append(config)
+        self._read_broker_configs()
 
     def set_configs(self, kind: int, name: str, changes: Mapping[str, str | None]) -> None:
         """Change the settings of a resource, with immediate effect; None restores the default.

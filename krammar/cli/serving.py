@@ -96,7 +96,7 @@ async def _control(broker: Broker, port: int, stack: AsyncExitStack) -> HttpCont
     from krammar.testing.probe import BrokerProbe
     from krammar.util.http_server import HttpControl
 
-    tests = ProbeControl(BrokerProbe(broker))
+    tests = ProbeControl(BrokerProbe(broker, notes_batches=False))
     http = HttpControl(FaultsControl(broker.faults), BrokerControl(broker), tests)
     try:
         await http.listen(port)

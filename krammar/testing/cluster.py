@@ -105,6 +105,14 @@ class KafkaCluster(Embedded[Cluster]):
         """Start a stopped node on its old ports. Raises ValueError for an unknown one."""
         self.broker.start_node(node_id)
 
+    def add_node(self) -> int:
+        """Start another node, without partitions, and return its id."""
+        return self.broker.add_node()
+
+    def remove_node(self, node_id: int) -> None:
+        """Remove a node for good; other nodes get its replicas. Raises ValueError for the first and for unknown ones."""
+        self.broker.remove_node(node_id)
+
     def partition_from(self, others: Literal["clients", "nodes"], *node_ids: int) -> None:
         """Cut nodes off from clients or from the other nodes, until ``heal``. Raises ValueError."""
         self.broker.partition_from(others, *node_ids)

@@ -31,6 +31,7 @@ from krammar.wire.batches import Record as KafkaRecord
 if TYPE_CHECKING:
     from krammar.broker.fetch_sessions import Key
     from krammar.broker.log.log import Appended, PartitionLog
+    from krammar.broker.node import Node
 
 
 # How a transaction of ``append_transaction`` can end.
@@ -100,10 +101,15 @@ class _Produced:
 
 
 class BrokerProbe:
-    """Notes what clients produce, and answers questions. Its methods can be called from any thread."""
+    """Notes what clients do, and answers questions. Its methods can be called from any thread.
 
-    def __init__(self, broker: Broker) -> None:
+    Args:
+        notes_batches: whether it notes each batch that clients produce, for ``produced_by``
+    """
+
+    def __init__(self, broker: Broker, *, notes_batches: bool = True) -> None:
         self._broker = broker
+        self._notes_batches = notes_batches
         self._produced: list[_Produced] = []
         # The end of each partition after the last batch of a client.
         self._ends: dict[tuple[UUID, int], int] = {}
@@ -111,18 +117,18 @@ class BrokerProbe:
         self._fetched: dict[tuple[str | None, str, int], float] = {}
         self._recent = RecentRequests()
         for node in broker.nodes.values():
-            node.connections.recent = self._recent
-        broker.call(self._attach)
-        broker.assembled.append(self._attach)
+            broker.call(self._attach, node)
+        broker.equipped.append(self._attach)
 
-    def _attach(self) -> None:
-        """Observe the handlers, which are others after a restart of the broker."""
+    def _attach(self, node: Node) -> None:
+        """Observe a node. Its handlers are others after a restart."""
         from krammar.broker.handlers.fetch import FetchHandlers
         from krammar.broker.handlers.produce import ProduceHandlers
 
-        for node in self._broker.nodes.values():
+        node.connections.recent = self._recent
+        if self._notes_batches:
             node.handlers.of(ProduceHandlers).appended.append(self._note)
-            node.handlers.of(FetchHandlers).fetched.append(self._note_fetch)
+        node.handlers.of(FetchHandlers).fetched.append(self._note_fetch)
 
     def _note_fetch(self, client_id: str | None, partitions: Iterable[Key]) -> None:
         now, by_id = monotonic(), self._broker.cluster.topics_by_id

@@ -111,6 +111,10 @@ def test_nodes_of_a_cluster(tmp_path: Path) -> None:
         assert control.ask("POST", "/nodes/2/start") == (200, both)
         assert control.ask("POST", "/nodes/2/refuse") == (200, [both[0], killed])
         assert control.ask("POST", "/heal") == (200, both)
+        third = {"node": 3, "runs": True, "accepts": True}
+        assert control.ask("POST", "/nodes") == (200, [*both, third])
+        assert control.ask("DELETE", "/nodes/3") == (200, both)
+        assert control.ask("DELETE", "/nodes/1")[0] == 400
         status, value = control.ask("POST", "/nodes/9/stop")
         assert (status, value["error"]) == (400, "the cluster has no node 9, only 1, 2")
         assert control.ask("POST", "/nodes/x/stop") == (

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from krammar.broker import BrokerError
+from krammar.broker.node import Node
 from krammar.testing import KafkaBroker, KafkaCluster
 from tests.broker.support import RawClient
 from tests.support.waiting import PATIENCE
@@ -103,12 +104,12 @@ def test_a_port_that_is_taken() -> None:
     with KafkaBroker.start() as broker, socket.socket() as other:
         address = broker.host, broker.port
 
-        def take() -> None:
-            broker.broker.assembled.clear()
+        def take(_: Node) -> None:
+            broker.broker.equipped.clear()
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             other.bind(address)
             other.listen()
 
-        broker.broker.assembled.append(take)
+        broker.broker.equipped.append(take)
         with pytest.raises(BrokerError, match="cannot listen on"):
             broker.restart()
