@@ -1,7 +1,6 @@
 """The last requests of clients and their responses, as bytes: tests show them when they fail.
 
-A broker records them only if ``Connections.recent`` is set. Nothing is decoded or copied then, except for the first bytes of
-large frames.
+A broker records them only if ``Connections.recent`` is set. It copies the first bytes of each frame; nothing is decoded.
 """
 
 from __future__ import annotations

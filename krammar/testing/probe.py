@@ -117,7 +117,7 @@ class BrokerProbe:
         self._fetched: dict[tuple[str | None, str, int], float] = {}
         self._recent = RecentRequests()
         for node in broker.nodes.values():
-            broker.call(self._attach, node)
+            self._attach(node)
         broker.equipped.append(self._attach)
 
     def _attach(self, node: Node) -> None:
