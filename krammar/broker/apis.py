@@ -9,7 +9,7 @@ released one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kafka_wire import ApiKey, request_class
@@ -211,11 +211,11 @@ _OLD = (
 )
 
 
-def why_unserved(api_key: int, version: int) -> str:
-    """Return why a request closes the connection: the broker does not serve its API or version."""
+def why_unserved(api_key: int, version: int, served: Mapping[int, tuple[int, int]]) -> str:
+    """Return why a request closes the connection: its API or version is not among those that are ``served``."""
     name = request_class(api_key).__name__
-    if api_key not in SERVED:
+    if api_key not in served:
         return f"{name} is not served"
-    low, high = SERVED[api_key]
+    low, high = served[api_key]
     hint = _OLD if version < low else ""
     return f"{name} v{version} is not served, only v{low} to v{high}{hint}"

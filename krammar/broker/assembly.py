@@ -20,6 +20,7 @@ from krammar.broker.log.manager import LogManager
 from krammar.broker.node import Node
 from krammar.broker.nodes import Logs, Nodes, OwnLogs
 from krammar.broker.protection import check_folder, check_settings, has_authorizer
+from krammar.broker.releases import release_of
 from krammar.broker.security.users import Credentials
 from krammar.broker.server import Server
 from krammar.broker.timers import Timers
@@ -123,6 +124,7 @@ class Assembly:
             config, timers, cluster, coordinated, self.topics, node.connections.slices
         )
         node.handlers = Handlers(
+            release=release_of(config.kafka_version),
             config=config,
             timers=timers,
             nodes=nodes,

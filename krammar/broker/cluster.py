@@ -33,10 +33,10 @@ from krammar.broker.metadata_records import (
     KRAFT_VERSION,
     LEVEL_3_7_IV2,
     METADATA_VERSION,
-    NEW_FEATURES,
     check_record,
     encode_frame,
     end_points_of,
+    features_of,
     only_voter,
     setting_problem,
     supported_features,
@@ -112,6 +112,7 @@ class ClusterMetadata(Image):
         self.cluster_id, ids = identify(
             [*config.log_dirs, folder], self.node_id, config.cluster_id, warn, durable=fsync
         )
+        self._new_features = features_of(config.kafka_version)[1]
         self.directory_ids = [ids[directory] for directory in config.log_dirs]
         self._load(log.read())
         if log.end_offset == 0:
@@ -358,7 +359,7 @@ class ClusterMetadata(Image):
         if not records:
             records = [
                 kw.FeatureLevelRecord(name=name, feature_level=level)
-                for name, level in NEW_FEATURES.items()
+                for name, level in self._new_features.items()
             ]
             log.kraft = log.kraft or {
                 ControlRecordType.KRAFT_VERSION: kw.KRaftVersionRecord(k_raft_version=1),

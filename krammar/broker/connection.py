@@ -334,13 +334,14 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(event, InvalidRequest):
             if not event.wants_api_versions:
                 raise CloseConnection(str(event.error))
-            response = unsupported_version_response(kafka_wire, apis.RANGES)
+            response = unsupported_version_response(kafka_wire, self.handlers.release.offered)
             self.transport.write(self.wire.send_response(event, response, 0))
             return
         session = self.session
-        served = apis.SERVED.get(event.api_key)
+        answered = self.handlers.release.answered
+        served = answered.get(event.api_key)
         if served is None or not served[0] <= event.version <= served[1]:
-            raise CloseConnection(apis.why_unserved(event.api_key, event.version))
+            raise CloseConnection(apis.why_unserved(event.api_key, event.version, answered))
         if (
             not session.authenticated
             and event.api_key not in apis.LOGIN

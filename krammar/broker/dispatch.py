@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from krammar.broker.apis import APIS, RANGES, Handler, answer_with_error
+from krammar.broker.apis import APIS, Handler, answer_with_error
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.nodes import Nodes
+from krammar.broker.releases import CURRENT, Release
 
 T = TypeVar("T")
 
@@ -16,11 +17,13 @@ class Handlers(dict[int, Handler]):
     """All handlers of a node by api key. The handler of an unserved API returns an error.
 
     Args:
+        release: what is served
         parts: the parts of the node; an object of handlers gets those that its constructor names
     """
 
-    def __init__(self, **parts: Any) -> None:
-        self._parts = {"ranges": RANGES, **parts}
+    def __init__(self, *, release: Release = CURRENT, **parts: Any) -> None:
+        self.release = release
+        self._parts = {"ranges": release.offered, **parts}
         self._objects: dict[type, Any] = {}
         self._observe: Callable[[Handler], Handler] | None = None
         self._guards: list[Callable[[Handler], Handler]] = []

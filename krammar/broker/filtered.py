@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from krammar.broker import apis
 from krammar.broker.connections import OpenConnection
 from krammar.broker.errors import CloseConnection
 from krammar.broker.session import ANONYMOUS
@@ -227,7 +226,7 @@ class Filtered:
     async def _ask(self, asking: Exchange, request: Any, version: int | None) -> Any:
         """Send a request of the filter that handles an exchange, as ``Exchange.send`` describes."""
         chain, key = self._chain, type(request).api_key
-        version = chain.frames.version_of(request, version, apis.RANGES)
+        version = chain.frames.version_of(request, version, self._served.handlers.release.offered)
         return await pass_on(
             chain,
             asking,
@@ -243,7 +242,7 @@ class Filtered:
     async def _handle(self, request: Any, exchange: Exchange) -> Any:
         """Let the handlers answer a request of a filter."""
         cls, version = type(request), exchange.version
-        low, high = apis.SERVED.get(cls.api_key, (0, -1))
+        low, high = self._served.handlers.release.answered.get(cls.api_key, (0, -1))
         if not low <= version <= high:
             raise ConnectionError(f"the broker does not serve {cls.__name__} v{version}")
         request = cls.decode(request.encode(version), version)

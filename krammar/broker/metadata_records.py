@@ -60,6 +60,14 @@ SUPPORTED_FEATURES = {
     METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_4_IV2),
     TRANSACTION_VERSION: (0, 2),
 }
+# The same of older releases (``krammar.kafka.version``), and then the levels of a new cluster.
+_OLDER: dict[str, tuple[dict[str, tuple[int, int]], dict[str, int]]] = {
+    "3.9": ({KRAFT_VERSION: (0, 1), METADATA_VERSION: (1, 21)}, {METADATA_VERSION: 21}),
+    "4.0": (
+        {**SUPPORTED_FEATURES, METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_0_IV3)},
+        NEW_FEATURES,
+    ),
+}
 # Those of Kafka 4.4: a log can have levels of features that this broker does not act on.
 KAFKA_FEATURES = SUPPORTED_FEATURES | {
     "eligible.leader.replicas.version": (0, 1),
@@ -105,6 +113,13 @@ def feature_problem(
         return f"{who} does not support this feature."
     low, high = features[name]
     return None if low <= level <= high else f"{who} only supports versions {low}-{high}"
+
+
+def features_of(
+    release: str | None,
+) -> tuple[Mapping[str, tuple[int, int]], Mapping[str, int]]:
+    """Return the supported features of a release, and the levels of a new cluster; None is the newest release."""
+    return (SUPPORTED_FEATURES, NEW_FEATURES) if release is None else _OLDER[release]
 
 
 def supported_features() -> list[RegisterBrokerRecord.BrokerFeature]:

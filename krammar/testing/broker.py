@@ -32,6 +32,7 @@ class KafkaBroker(Embedded[Broker]):
         filters: Iterable[Filter] = (),
         process: bool = False,
         kafka_like_delays: bool | int = False,
+        kafka_version: str | None = None,
         **more: Any,
     ) -> Self:
         """Start a broker on a free port; ``close`` or the end of ``with`` stops it.
@@ -50,6 +51,7 @@ class KafkaBroker(Embedded[Broker]):
             process: whether the broker runs in a process of its own
             kafka_like_delays: whether clients see new and deleted topics, coordinators and the end of transactions
             100 ms later, as they do in Kafka; or so many milliseconds later
+            kafka_version: the release whose APIs, versions of requests and features are served: ``"3.9"`` or ``"4.0"``
             more: Kafka's settings with underscores for dots, such as ``num_partitions=3``
 
         Raises:
@@ -71,6 +73,7 @@ class KafkaBroker(Embedded[Broker]):
                 filters=filters,
                 process=process,
                 kafka_like_delays=kafka_like_delays,
+                kafka_version=kafka_version,
                 **more,
             )
         )._begin()

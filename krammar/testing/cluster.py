@@ -44,6 +44,7 @@ class KafkaCluster(Embedded[Cluster]):
         filters: Iterable[Filter] = (),
         process: bool = False,
         kafka_like_delays: bool | int = False,
+        kafka_version: str | None = None,
         **more: Any,
     ) -> Self:
         """Start nodes on free ports; ``close`` or the end of ``with`` stops them.
@@ -70,6 +71,7 @@ class KafkaCluster(Embedded[Cluster]):
             filters=filters,
             process=process,
             kafka_like_delays=kafka_like_delays,
+            kafka_version=kafka_version,
             **more,
         )
         return cls(options, nodes)._begin()

@@ -31,6 +31,7 @@ KEYWORDS = (
     "filters",
     "process",
     "kafka_like_delays",
+    "kafka_version",
 )
 
 # How late changes are with ``kafka_like_delays=True``, in milliseconds.
@@ -91,6 +92,7 @@ def read_options(
     records: Any = None,
     acls: Any = None,
     kafka_like_delays: Any = False,
+    kafka_version: str | None = None,
     **settings: Any,
 ) -> Options:
     """Check the keywords. Raises ConfigError."""
@@ -115,6 +117,8 @@ def read_options(
     )
     if delay_ms := _delay_ms(kafka_like_delays):
         options.settings["krammar.kafka.like.delays.ms"] = delay_ms
+    if kafka_version is not None:
+        options.settings["krammar.kafka.version"] = kafka_version
     if options.acls is not None:
         options.settings["authorizer.class.name"] = STANDARD_AUTHORIZER
     if process and options.filters:

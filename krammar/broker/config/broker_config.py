@@ -94,6 +94,7 @@ class BrokerSettings:
     fsync: str
     fsync_interval_ms: int
     kafka_like_delays_ms: int
+    kafka_version: str | None
     metrics: str | None
     racks: str | None
     oauthbearer_required_scope: list[str]

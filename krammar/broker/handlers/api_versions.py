@@ -20,7 +20,7 @@ from kafka_wire import ApiVersionsRequest, ApiVersionsResponse, ErrorCode
 
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
-from krammar.broker.metadata_records import SUPPORTED_FEATURES
+from krammar.broker.metadata_records import features_of
 from krammar.broker.session import Session
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
@@ -59,7 +59,7 @@ class ApiVersionsHandlers:
                 ApiVersionsResponse.SupportedFeatureKey(
                     name=name, min_version=low, max_version=high
                 )
-                for name, (low, high) in SUPPORTED_FEATURES.items()
+                for name, (low, high) in features_of(self.config.kafka_version)[0].items()
                 # Before v4, clients cannot decode ranges that begin at 0.
                 if version >= 4 or low > 0
             ],

@@ -89,6 +89,8 @@ def test_attributes_are_the_keys_values() -> None:
         "cluster_id": "krammar.cluster.id",
         "fsync": "krammar.fsync",
         "fsync_interval_ms": "krammar.fsync.interval.ms",
+        "kafka_like_delays_ms": "krammar.kafka.like.delays.ms",
+        "kafka_version": "krammar.kafka.version",
         "metrics": "krammar.metrics",
         "racks": "krammar.racks",
         "oauthbearer_required_scope": "krammar.oauthbearer.required.scope",
