@@ -282,7 +282,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, keywords in (("broker", ""), ("cluster", "nodes, ")):
         config.addinivalue_line(
             "markers",
-            f"kafka_{name}(settings, *, {keywords}topics, records, sasl, users, tls, filters, process, **more): keywords of "
-            f"Kafka{name.title()}.start for the fixtures kafka_{name} and module_kafka_{name}; settings have "
-            "their names in Kafka (num_partitions=3 is num.partitions)",
+            f"kafka_{name}(settings, *, {keywords}topics, records, sasl, users, acls, tls, filters, process, "
+            f"kafka_like_delays, kafka_version, **more): keywords of Kafka{name.title()}.start for the fixtures "
+            f"kafka_{name} and module_kafka_{name}; settings have their names in Kafka (num_partitions=3 is num.partitions)",
         )
