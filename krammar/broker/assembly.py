@@ -29,6 +29,7 @@ from krammar.broker.transactions.coordinator import TransactionCoordinator
 
 if TYPE_CHECKING:
     from krammar.broker.authorization import BrokerAuthorizer
+    from krammar.broker.quotas.enforcement import Enforcement
 
 log = logging.getLogger("krammar.broker")
 
@@ -74,6 +75,7 @@ class Assembly:
         )
         for node in nodes.values():
             self._equip(node)
+        self._quotas: Enforcement | None = None
         self.cluster.watchers["ClientQuotaRecord"] = lambda record, added: self._enforce_quotas()
         if self.cluster.quotas:
             self._enforce_quotas()
@@ -87,6 +89,7 @@ class Assembly:
         self.cluster.add_node(node.config.node_id)
         self.topics.add_node(node.config)
         self._equip(node)
+        self._limit_clients(node)
         self._opened.push_async_callback(node.server.close)
 
     def remove(self, node: Node) -> None:
@@ -148,21 +151,21 @@ class Assembly:
     def _enforce_quotas(self) -> None:
         """Enforce quotas from now on: those that there are, and all changes."""
         # Imported here because most brokers of tests have none.
-        from krammar.broker.quotas.enforcement import Enforcement, NodeQuotas
+        from krammar.broker.quotas.enforcement import Enforcement
 
-        Enforcement(
-            self.cluster,
-            [
-                NodeQuotas(
-                    node.config,
-                    node.timers,
-                    self.cluster,
-                    node.handlers,
-                    node.connections.admission,
-                )
-                for node in self._nodes.values()
-            ],
-        )
+        self._quotas = Enforcement(self.cluster)
+        for node in self._nodes.values():
+            self._limit_clients(node)
+
+    def _limit_clients(self, node: Node) -> None:
+        """Enforce quotas on a node, if there are any."""
+        if self._quotas is not None:
+            from krammar.broker.quotas.enforcement import NodeQuotas
+
+            admission = node.connections.admission
+            self._quotas.add(
+                NodeQuotas(node.config, node.timers, self.cluster, node.handlers, admission)
+            )
 
     def _marked(self, partition: int, producer_id: int, committed: bool) -> None:
         for node in self._nodes.values():

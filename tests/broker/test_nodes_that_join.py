@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from kafka_wire import MetadataRequest
+from kafka_wire import ErrorCode, MetadataRequest
 
 from krammar.broker import Broker, BrokerError, Cluster
 from krammar.testing import KafkaCluster
+from tests.broker.requests import batch, produce_request
 from tests.broker.support import RawClient
 from tests.ports import free_port
 from tests.support.waiting import PATIENCE
@@ -117,3 +118,13 @@ def test_consecutive_ports_and_one_that_is_taken(tmp_path: Path) -> None:
             cluster.add_node()
         assert list(cluster.nodes) == [1, 2, 3]
         assert cluster.metrics.value("kafka_server_brokertopicmetrics_messagesin_total") == 0
+
+
+def test_a_new_node_enforces_the_quotas_that_there_are(cluster: KafkaCluster) -> None:
+    cluster.set_quotas(client_id="*", producer_byte_rate=1)
+    cluster.add_node()
+    cluster.move_leader("orders", 0, to=3)
+    with RawClient(ports(cluster)[2]) as client:
+        produced = client.call(produce_request("orders", batch(bytes(100))), 12)
+    assert produced.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+    assert produced.throttle_time_ms > 0

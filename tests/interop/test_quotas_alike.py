@@ -100,9 +100,7 @@ def _plain(response: Any) -> Any:
     if entries is not None:
         entries = [
             (
-                sorted(
-                    ((part.entity_type, part.entity_name) for part in each.entity), key=repr
-                ),
+                sorted(((part.entity_type, part.entity_name) for part in each.entity), key=repr),
                 sorted((value.key, value.value) for value in each.values),
             )
             for each in entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
+from collections.abc import Awaitable, Callable, Collection, Generator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -57,8 +57,8 @@ class _Meter(NamedTuple):
 class Enforcement:
     """Enforces the quotas of a cluster on its nodes. Kafka's brokers, too, measure each for itself."""
 
-    def __init__(self, cluster: ClusterMetadata, nodes: Iterable[NodeQuotas]) -> None:
-        self._nodes = list(nodes)
+    def __init__(self, cluster: ClusterMetadata) -> None:
+        self._nodes: list[NodeQuotas] = []
         self._counts: Counter[str] = Counter()  # of quotas by key
         warn = FewWarnings(log.warning)
         for record in cluster.quotas.values():
@@ -68,17 +68,18 @@ class Enforcement:
             self._counts[record.key] += 1
         warn.end("quotas")
         cluster.watchers[ClientQuotaRecord.__name__] = self._changed
-        self._serve()
+
+    def add(self, node: NodeQuotas) -> None:
+        """Enforce the quotas on another node."""
+        self._nodes.append(node)
+        node.measure((+self._counts).keys())
 
     def _changed(self, record: ClientQuotaRecord, added: bool) -> None:
         before = +self._counts
         self._counts[record.key] += 1 if added else -1
         if before.keys() != (+self._counts).keys():
-            self._serve()
-
-    def _serve(self) -> None:
-        for node in self._nodes:
-            node.measure((+self._counts).keys())
+            for node in self._nodes:
+                node.measure((+self._counts).keys())
 
 
 @dataclass(eq=False)
