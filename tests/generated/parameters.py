@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import pytest
+from tests.generated.catalogue import Message, messages
+from tests.support.groups import Test, in_groups
 
-from tests.generated.catalogue import messages
-
-every_message = pytest.mark.parametrize("message", messages(), ids=str)
+every_message = in_groups("message", messages())
 
 
-def _by_codec(*, flexible: bool = False) -> list[object]:
+def _by_codec(found: Sequence[Message]) -> Callable[[Test], Test]:
     """Each message with one version per codec: versions with the same layout share their code. The other
-    versions are sweeps.
-
-    Args:
-        flexible: only messages with flexible versions, and only these versions
-    """
-    parameters = []
-    for message in messages():
-        if flexible:
-            some = tuple(v for v in message.versions if message.layout(v).flexible)
-            message = replace(message, versions=some)
-            if not some:
-                continue
+    versions are sweeps."""
+    chosen, others = [], []
+    for message in found:
         codecs = {
             (message.cls._decoder(version), message.cls._encoder(version)): version
             for version in message.versions
         }
-        chosen = tuple(sorted(codecs.values()))
-        others = tuple(version for version in message.versions if version not in chosen)
-        parameters.append(pytest.param(replace(message, versions=chosen), id=str(message)))
-        if others:
-            parameters.append(
-                pytest.param(
-                    replace(message, versions=others),
-                    id=f"{message}-other versions",
-                    marks=pytest.mark.sweep,
-                )
-            )
-    return parameters
+        some = tuple(sorted(codecs.values()))
+        rest = tuple(version for version in message.versions if version not in some)
+        chosen.append(replace(message, versions=some))
+        if rest:
+            others.append(replace(message, versions=rest))
+    return in_groups("message", chosen, sweeps=others)
 
 
-every_codec = pytest.mark.parametrize("message", _by_codec())
-every_flexible_codec = pytest.mark.parametrize("message", _by_codec(flexible=True))
+def _flexible() -> list[Message]:
+    """The messages with flexible versions, and only these versions."""
+    found = [
+        replace(each, versions=tuple(v for v in each.versions if each.layout(v).flexible))
+        for each in messages()
+    ]
+    return [each for each in found if each.versions]
+
+
+every_codec = _by_codec(messages())
+every_flexible_codec = _by_codec(_flexible())

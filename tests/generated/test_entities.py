@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from krammar.wire.layout import Array, Layout, Nested
 from krammar.wire.reflection import entity_paths, walker
 from tests.generated.catalogue import Message, messages
+from tests.generated.parameters import every_message
 from tests.generated.strategies import samples
 from tests.generated.values import build
 
@@ -35,7 +34,7 @@ def marked(value: Any, layout: Layout) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("message", messages(), ids=lambda message: message.name)
+@every_message
 def test_rename_and_rename_back(message: Message) -> None:
     assert message.versions
     for version in message.versions:

@@ -31,6 +31,7 @@ from tests.generated.catalogue import Message, messages
 from tests.generated.oracles import kafka_python, kio
 from tests.generated.strategies import samples
 from tests.generated.values import build
+from tests.support.groups import in_groups
 
 requests = [m for m in messages() if issubclass(m.cls, Request)]
 responses = [m for m in messages() if issubclass(m.cls, Response)]
@@ -53,7 +54,7 @@ def frame_of(message: Message, version: int, value: Any) -> bytes:
     return bytes(header.encode(versions.request) + value.encode(version))
 
 
-@pytest.mark.parametrize("message", requests, ids=str)
+@in_groups("message", requests)
 def test_every_request_is_parsed(message: Message) -> None:
     assert message.versions
     package: Any = message.package
@@ -76,7 +77,7 @@ def test_every_request_is_parsed(message: Message) -> None:
             assert caught.value.header == header
 
 
-@pytest.mark.parametrize("message", responses, ids=str)
+@in_groups("message", responses)
 def test_every_response_is_parsed(message: Message) -> None:
     assert message.versions
     package: Any = message.package

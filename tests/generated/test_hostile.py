@@ -19,6 +19,7 @@ from tests.generated.mutations import mutations
 from tests.generated.parameters import every_codec
 from tests.generated.strategies import samples
 from tests.generated.values import build
+from tests.support.groups import in_groups
 
 # Mutations of each message and version; the sweep has as many as the project promises.
 FEW, MANY = 200, 1000
@@ -181,9 +182,7 @@ def arrays_of_structs(message: Message) -> dict[str, Layout]:
     }
 
 
-@pytest.mark.parametrize(
-    "message", [each for each in messages() if arrays_of_structs(each)], ids=str
-)
+@in_groups("message", [each for each in messages() if arrays_of_structs(each)])
 def test_memory_is_a_multiple_of_the_input(message: Message) -> None:
     version = message.versions[-1]
     layout = message.layout(version)
@@ -229,7 +228,7 @@ def test_two_billion_elements_in_twenty_bytes() -> None:
 # ---- whole frames ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("message", [m for m in messages() if issubclass(m.cls, Request)], ids=str)
+@in_groups("message", [each for each in messages() if issubclass(each.cls, Request)])
 def test_frames(message: Message) -> None:
     """``parse_request`` too gives a request or a WireError, whatever the frame."""
     package: Any = message.package

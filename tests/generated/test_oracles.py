@@ -35,19 +35,23 @@ from tests.generated.oracles import (
 )
 from tests.generated.strategies import Maker, plain_values, samples
 from tests.generated.values import Plain, build, content, same, without_unknown_tags
+from tests.support.groups import in_groups
 
 
-def by_message() -> list[Any]:
-    """One parameter for each oracle and each message that it knows."""
-    parameters = []
-    for oracle, known in ORACLES.items():
-        groups: dict[str, list[Known]] = {}
+def by_message() -> list[list[Known]]:
+    """The versions that an oracle knows of a message, for each oracle and message."""
+    found = []
+    for known in ORACLES.values():
+        versions: dict[str, list[Known]] = {}
         for (name, _), one in known().items():
-            groups.setdefault(name, []).append(one)
-        parameters += [
-            pytest.param(group, id=f"{oracle}-{name}") for name, group in sorted(groups.items())
-        ]
-    return parameters
+            versions.setdefault(name, []).append(one)
+        found += [each for _, each in sorted(versions.items())]
+    return found
+
+
+def id_of(versions: list[Known]) -> str:
+    """The name of a case: ``kio-FetchRequest``."""
+    return f"{versions[0].oracle}-{versions[0].message.name}"
 
 
 def agree(known: Known, plain: Plain) -> None:
@@ -74,16 +78,16 @@ def agree(known: Known, plain: Plain) -> None:
     assert message.encode(ours, version) == expected
 
 
-@pytest.mark.parametrize("group", by_message())
-def test_samples_agree(group: list[Known]) -> None:
-    assert group
-    for known in group:
+@in_groups("versions", by_message(), ids=id_of)
+def test_samples_agree(versions: list[Known]) -> None:
+    assert versions
+    for known in versions:
         for plain in samples(known.message, known.version, seed=1, extra=4):
             agree(known, plain)
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("group", by_message())
+@pytest.mark.parametrize("versions", by_message(), ids=id_of)
 @settings(
     max_examples=20,
     derandomize=True,
@@ -91,8 +95,8 @@ def test_samples_agree(group: list[Known]) -> None:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(data=st.data())
-def test_any_value_agrees(group: list[Known], data: st.DataObject) -> None:
-    known = data.draw(st.sampled_from(group))
+def test_any_value_agrees(versions: list[Known], data: st.DataObject) -> None:
+    known = data.draw(st.sampled_from(versions))
     unknown = known.shape.unknown is not None
     agree(known, data.draw(plain_values(known.message, known.version, unknown_tags=unknown)))
 

@@ -78,7 +78,7 @@ def test_samples_survive(message: Message) -> None:
 
 
 @pytest.mark.sweep
-@every_message
+@pytest.mark.parametrize("message", messages(), ids=str)
 @settings(
     max_examples=12,
     derandomize=True,

@@ -28,6 +28,7 @@ from krammar.wire.classes import encode_as
 from krammar.wire.message import Codec
 from tests.spark.logs_support import Folder, write_segment
 from tests.spark.support import fails, load
+from tests.support.groups import in_groups
 
 
 def test_offsets_of_groups(spark: SparkSession, folder: Folder) -> None:
@@ -254,7 +255,7 @@ def _codecs() -> list[type[Codec]]:
     return found
 
 
-@pytest.mark.parametrize("cls", _codecs(), ids=lambda cls: cls.__name__)
+@in_groups("cls", _codecs(), ids=lambda cls: str(cls.__name__), size=100)
 def test_every_class_has_columns(cls: type[Codec]) -> None:
     """Defaults go to Spark's form and back to the same bytes, at the newest version."""
     value = cls()

@@ -31,6 +31,7 @@ from krammar.tap.frame import Frame, Status
 from krammar.tap.pcap import PcapWriter
 from krammar.wire.batches import Compression, Record, encode_batch
 from krammar.wire.package import package_of
+from tests.support.groups import in_groups
 from tests.tap.support import inspector
 from tests.tap.test_inspector import request, response
 from tests.tap.test_listing import produce
@@ -102,7 +103,7 @@ def test_record_batches_have_fields_too() -> None:
     assert (other[4], other[5]) == ('15 bytes "no batch at all"', [])
 
 
-@pytest.mark.parametrize("cut", range(1, 60))
+@in_groups("cut", range(1, 60), size=60)
 def test_batches_that_are_cut_are_no_error(cut: int) -> None:
     message = produce()
     message.topic_data[0].partition_data[0].records = encode_batch([Record(value=b"v")])[:-cut]
@@ -123,7 +124,7 @@ def test_an_undecodable_frame_shows_the_fields_before_the_error() -> None:
     assert shown["offset"] == frame.offset
 
 
-@pytest.mark.parametrize("length", range(30))
+@in_groups("length", range(30), size=30)
 def test_cut_requests(length: int) -> None:
     frame = sent(MetadataRequest(topics=[MetadataRequest.Topic(name="orders")]), 12)
     tree(inspector().request(frame.data[:length], 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from random import Random
 from types import ModuleType
@@ -24,6 +25,7 @@ from tests.generated.parameters import every_codec
 from tests.generated.strategies import samples
 from tests.generated.values import build
 from tests.odd_values import odd_values
+from tests.support.groups import in_groups
 from tests.wire import every_form
 from tests.wire.both import compare, is_error, needs_engine, outcome, pure_python
 
@@ -65,24 +67,27 @@ def arguments(message: Message, version: int) -> tuple[int, ...]:
 # ---- usual values ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def no_codecs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Returns a function. After its call, everything that the engine declines fails."""
+@contextmanager
+def no_codecs() -> Iterator[None]:
+    """Everything that the engine declines fails."""
 
     def refuse(cls: type[Codec], version: int) -> Any:
         raise AssertionError(f"the engine declined {cls.__name__} at version {version}")
 
-    def start() -> None:
-        monkeypatch.setattr(Codec, "_decoder", classmethod(refuse))
-        monkeypatch.setattr(Codec, "_encoder", classmethod(refuse))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Codec, "_decoder", classmethod(refuse))
+        patch.setattr(Codec, "_encoder", classmethod(refuse))
+        yield
 
-    return start
 
-
-def check_usual(message: Message, no_codecs: Callable[[], None]) -> None:
+def check_usual(message: Message) -> None:
     data = {version: encoded(message, version) for version in message.versions}
     assert data
-    no_codecs()
+    with no_codecs():
+        check_not_declined(message, data)
+
+
+def check_not_declined(message: Message, data: dict[int, list[bytes]]) -> None:
     for version, expected in data.items():
         given = arguments(message, version)
         for value, octets in zip(values(message, version), expected, strict=True):
@@ -99,16 +104,16 @@ def check_usual(message: Message, no_codecs: Callable[[], None]) -> None:
 
 
 @every_codec
-def test_usual_values_are_not_declined(message: Message, no_codecs: Callable[[], None]) -> None:
-    check_usual(message, no_codecs)
+def test_usual_values_are_not_declined(message: Message) -> None:
+    check_usual(message)
 
 
 @of_every_form
-def test_usual_values_of_every_form(package: Any, name: str, no_codecs: Callable[[], None]) -> None:
+def test_usual_values_of_every_form(package: Any, name: str) -> None:
     message = every_form.message(package, name)
     if name == "Open":  # the version field can have any value
         message = Message(package, package.Open, (0,))
-    check_usual(message, no_codecs)
+    check_usual(message)
 
 
 # ---- bytes -----------------------------------------------------------------------------------------
@@ -431,11 +436,7 @@ def test_hostile_lengths_take_no_memory(package: Any) -> None:
 # ---- frames ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "message",
-    [m for m in messages() if issubclass(m.cls, (Request, Response))],
-    ids=str,
-)
+@in_groups("message", [m for m in messages() if issubclass(m.cls, (Request, Response))])
 def test_frames(message: Message, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole frames, valid ones first, from which the engine learns the programs."""
     package: Any = message.package

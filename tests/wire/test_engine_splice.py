@@ -13,6 +13,7 @@ from krammar.wire import splice as splicing
 from krammar.wire.skip import TAGGED
 from tests.generated.catalogue import Message
 from tests.generated.mutations import mutations
+from tests.support.groups import in_groups
 from tests.wire.both import needs_engine
 from tests.wire.test_engine import encoded
 
@@ -129,9 +130,7 @@ CHANGED: list[tuple[Any, int]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("cls", "version"), CHANGED, ids=lambda each: str(getattr(each, "__name__", each))
-)
+@in_groups(("cls", "version"), CHANGED, ids=lambda case: f"{case[0].__name__} v{case[1]}")
 def test_whole_frames(cls: Any, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames as they are, with mutated bytes, and with a prefix that their names have or lack."""
     of_requests = hasattr(cls, "response_class")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import kafka_wire
-import pytest
 
 from krammar.wire.connection import ClientConnection
 from krammar.wire.package import package_of
 from krammar.wire.tracing import Trace, trace_frame, trace_message
+from tests.support.groups import in_groups
 
 PACKAGE = package_of(kafka_wire)
 REQUEST = kafka_wire.MetadataRequest(topics=[kafka_wire.MetadataRequest.Topic(name="orders")])
@@ -39,7 +39,7 @@ def leaves(trace: Trace) -> list[tuple[str, int, int]]:
     ]
 
 
-@pytest.mark.parametrize("size", range(len(FRAME)))
+@in_groups("size", range(len(FRAME)), size=len(FRAME))
 def test_a_truncated_frame(size: int) -> None:
     """The fields before the end of the bytes are those of the whole frame; only the last one may be shorter."""
     trace = trace_frame(PACKAGE, FRAME[:size], KEY, VERSION, is_request=True)

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 import kafka_wire as kw
-import pytest
 
 from krammar.proxy import Connection, Exchange
 from krammar.proxy.chain import Chain
@@ -21,6 +20,7 @@ from krammar.proxy.filters.tenant_fields import ENTITIES, ERROR_MESSAGE, PATTERN
 from krammar.proxy.filters.tenants import Tenants
 from krammar.wire.layout import Array, Layout, Nested, Scalar, Text
 from krammar.wire.representation import kinds_of, named
+from tests.support.groups import in_groups
 
 OWN, OTHER = UUID(int=0x0123456789), UUID(int=0x9876543210)
 NAMES = {OWN: "blue.orders", OTHER: "red.orders"}
@@ -230,9 +230,9 @@ class Place:
 VERSIONS = [(cls, version) for cls, newest in ALLOWED.items() for version in range(newest + 1)]
 
 
-def ids_of(versions: list[tuple[Any, int]]) -> list[str]:
-    """Names for the cases of a test: ``FetchRequest v4``."""
-    return [f"{cls.__name__} v{version}" for cls, version in versions]
+def id_of(case: tuple[Any, int]) -> str:
+    """The name of a case: ``FetchRequest v4``."""
+    return f"{case[0].__name__} v{case[1]}"
 
 
 def test_every_request_is_allowed_or_refused() -> None:
@@ -249,7 +249,7 @@ def test_every_request_is_allowed_or_refused() -> None:
             assert route.requests, (info.name, version)
 
 
-@pytest.mark.parametrize(("cls", "version"), VERSIONS, ids=ids_of(VERSIONS))
+@in_groups(("cls", "version"), VERSIONS, ids=id_of)
 def test_renaming_and_renaming_back(cls: Any, version: int) -> None:
     async def talk() -> None:
         place = Place()
@@ -310,7 +310,7 @@ RISKY = [
 ]
 
 
-@pytest.mark.parametrize(("cls", "version"), RISKY, ids=ids_of(RISKY))
+@in_groups(("cls", "version"), RISKY, ids=id_of)
 def test_no_field_names_something_of_another(cls: Any, version: int) -> None:
     async def talk() -> int:
         checked = 0
@@ -364,9 +364,7 @@ def tagged(cls: Any, layout: Layout, prefix: str) -> Any:
 FLEXIBLE = [(cls, version) for cls, version in VERSIONS if kw.layout(cls, version).flexible]
 
 
-@pytest.mark.parametrize(
-    ("cls", "version"), FLEXIBLE, ids=[f"{cls.__name__} v{version}" for cls, version in FLEXIBLE]
-)
+@in_groups(("cls", "version"), FLEXIBLE, ids=id_of)
 def test_unknown_tags_do_not_pass(cls: Any, version: int) -> None:
     async def talk() -> None:
         place = Place()
