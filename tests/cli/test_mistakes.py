@@ -102,6 +102,8 @@ VERBS = [
     ["compile", "{odd}"],
     ["{odd}"],
 ]
+# Verbs that search a folder for files. In "/" they would read all files of the machine.
+SEARCHING = ("check", "compile", "diff", "docs", "export", "fmt", "import")
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +134,13 @@ def run(*arguments: str) -> int:
 def test_arguments(
     places: dict[str, str], verb: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "current").mkdir()
+    monkeypatch.chdir(tmp_path / "current")  # so that ".." is this test's own folder
     for odd in ODD:
         if "\0" in odd:
             continue  # no system passes such an argument
+        if odd == "/" and verb[0] in SEARCHING:
+            continue
         run(*(part.format(odd=odd, **places) if "{" in part else part for part in verb))
 
 
