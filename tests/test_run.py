@@ -52,7 +52,7 @@ def test_failed_tests_run_again_only_as_far_as_allowed(
 
 
 def test_a_test_that_hangs_runs_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    options = ["-n1", "--timeout=2", "--timeout-method=thread"]
+    options = ["-pxdist", "-ppytest_timeout", "-n1", "--timeout=2", "--timeout-method=thread"]
     assert outcome(tmp_path, HANGS_ONCE, "1", *options) == 0
     assert "Passed only at the second run" in capfd.readouterr().out
 
@@ -62,6 +62,7 @@ def outcome(folder: Path, source: str, allowed: str, *options: str) -> int:
     test = folder / "test_it.py"
     test.write_text(source)
     (folder / "pytest.ini").write_text(INI)
-    env = {**os.environ, "RETRY_FAILED": allowed}
+    # Imports of plugins that nothing uses here take longer than all the rest.
+    env = {**os.environ, "RETRY_FAILED": allowed, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     arguments = [f"--rootdir={folder}", *options, "-m", "", str(test)]
     return run(sys.executable, arguments, folder / "cache", env=env, root=folder)
