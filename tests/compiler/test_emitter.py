@@ -623,7 +623,7 @@ def test_a_folder_without_templates(source: Path, out: Path, tmp_path: Path) -> 
 
 
 def test_progress_counts_what_is_done(tmp_path: Path) -> None:
-    long = "x = [" + "1, " * 10_000 + "]\n"
+    long = "x = [" + "1, " * 1000 + "]\n"
     rendered = {
         Path(f"{number}.py"): f"# {{{{ stamp }}}}\n{text}"
         for number, text in enumerate([long, *(f"x={number}\n" for number in range(20))])
