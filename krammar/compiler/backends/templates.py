@@ -10,7 +10,7 @@ from __future__ import annotations
 import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -54,6 +54,15 @@ def environment(folder: Path, filters: Filters, *, html: bool = False) -> Enviro
     return made
 
 
+@lru_cache(maxsize=8)
+def _environment(backend: type[TemplateBackend], folder: Path) -> Environment:
+    """Return the environment of a backend, the same in all runs of a process.
+
+    To compile the templates takes longer than to render a small package. Jinja compiles those that change again.
+    """
+    return environment(folder, backend.FILTERS, html=backend.HTML)
+
+
 class TemplateBackend(Backend):
     """Renders the templates of ``FOLDER``, or those of the option ``templates``."""
 
@@ -74,7 +83,7 @@ class TemplateBackend(Backend):
     @cached_property
     def environment(self) -> Environment:
         """The Jinja environment, created when the first file is rendered."""
-        return environment(self.templates, self.FILTERS, html=self.HTML)
+        return _environment(type(self), self.templates)
 
     def inputs(self) -> list[Path]:
         return sorted(self.templates.rglob("*.j2"))
