@@ -85,7 +85,7 @@ def spark(orders: ModuleType) -> Iterator[SparkSession]:
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Java is not installed")
     if os.environ.get(sessions.MODE) != "connect":
-        session = sessions.classic({})
+        session = sessions.local()
         yield session
         session.stop()
         return

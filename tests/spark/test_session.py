@@ -1,4 +1,4 @@
-"""``krammar.spark.session``, in its own process, because Spark has one JVM per process."""
+"""Sessions of ``krammar.spark`` and of Spark itself, each in its own process, because Spark has one JVM per process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ pytest.importorskip("pyspark", reason="PySpark is not installed")
 import pyspark
 
 from krammar.spark import daemon, local
-from tests.samples import blocks
+from krammar.wire.batches import Record, encode_batch
+from tests.samples import ROOT, blocks
+from tests.spark.logs_support import write_segment
 
 _SHOW = """
 import os
@@ -59,10 +61,40 @@ def not_activated() -> dict[str, str]:
     return {**kept, "PATH": os.pathsep.join(path)}
 
 
-@pytest.mark.sweep
-def test_sample_of_the_readme_in_an_environment_that_is_not_activated(tmp_path: Path) -> None:
+_BUILT = """
+import sys
+from tests.spark import sessions
+spark = sessions.classic({})
+frame = spark.read.format("krammar").option("source", "logs").load(sys.argv[1])
+print([bytes(row.value) for row in frame.orderBy("offset").collect()])
+spark.stop()
+"""
+
+
+def test_a_session_of_sparks_builder(tmp_path: Path) -> None:
+    """Its workers are not forked by krammar's daemon, and import PySpark from zip files."""
+    _skip_without_java()
+    write_segment(tmp_path / "t-0", 0, encode_batch([Record(value=b"a"), Record(value=b"b")]))
+    done = subprocess.run(
+        [sys.executable, "-c", _BUILT, str(tmp_path)],
+        cwd=ROOT,
+        env=not_activated(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "[b'a', b'b']"
+
+
+def _skip_without_java() -> None:
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Java is not installed")
+
+
+@pytest.mark.sweep
+def test_sample_of_the_readme_in_an_environment_that_is_not_activated(tmp_path: Path) -> None:
+    _skip_without_java()
     sample = tmp_path / "sample.py"
     text = "\n".join(blocks("README.md", section="Kafka data in Spark"))
     assert "spark.stop()" in text
