@@ -50,6 +50,12 @@ def installed(folder: Path, package: str | Path) -> Path:
 
 
 @pytest.fixture(scope="module")
+def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the wheel, and no extras."""
+    return installed(tmp_path_factory.mktemp("alone"), wheel)
+
+
+@pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     run(
@@ -77,10 +83,9 @@ def test_the_wheel_holds_what_runs(wheel: Path) -> None:
     assert not [name for name in files if name.startswith(("tests/", "generated/", "definitions/"))]
 
 
-def test_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
-    python = installed(tmp_path, wheel)
+def test_the_wheel_alone(alone: Path, tmp_path: Path) -> None:
     listing = run(
-        sys.executable, "-m", "pip", "--python", python, "list", "--format", "json", cwd=tmp_path
+        sys.executable, "-m", "pip", "--python", alone, "list", "--format", "json", cwd=tmp_path
     )
     packages = {each["name"].lower() for each in json.loads(listing)} - {"colorama"}
     assert packages == {"click", "cramjam", "google-crc32c", "krammar"}
@@ -97,8 +102,8 @@ def test_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
         "    assert client.topics() == {}\n"
         "print(krammar.__file__)\n"
     )
-    where = run(python, "-c", code, cwd=tmp_path)
-    assert where.startswith(str(tmp_path))
+    where = run(alone, "-c", code, cwd=tmp_path)
+    assert where.startswith(str(alone.parents[2]))
 
 
 def test_the_wheel_with_the_compiler(wheel: Path, tmp_path: Path) -> None:
@@ -118,7 +123,7 @@ def test_the_wheel_with_the_compiler(wheel: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
-def test_the_wheel_has_the_engine(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_has_the_engine(wheel: Path, alone: Path, tmp_path: Path) -> None:
     """The wheel is for this Python and platform, and has neither the sources of the engine nor other requirements."""
     python_tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     assert wheel.name.split("-")[2:4] == [python_tag, python_tag] and "-any" not in wheel.name
@@ -131,24 +136,30 @@ def test_the_wheel_has_the_engine(wheel: Path, tmp_path: Path) -> None:
     assert not [name for name in files if name.endswith((".c", ".h"))]
     assert wheel.stat().st_size < 4_000_000
 
-    python = installed(tmp_path, wheel)
-    assert run(python, "-W", "error", "-m", "krammar.wire", cwd=tmp_path) == "engine: native\n"
-    pure = run(python, "-m", "krammar.wire", cwd=tmp_path, KRAMMAR_PURE_PYTHON="1")
+    assert run(alone, "-W", "error", "-m", "krammar.wire", cwd=tmp_path) == "engine: native\n"
+    pure = run(alone, "-m", "krammar.wire", cwd=tmp_path, KRAMMAR_PURE_PYTHON="1")
     assert pure == "engine: pure Python (KRAMMAR_PURE_PYTHON is set)\n"
 
 
-@pytest.mark.parametrize("compiler", ["false", "no-such-compiler"])
-def test_without_a_compiler_the_wheel_is_pure(compiler: str, tmp_path: Path) -> None:
-    """pip installs krammar from its source all the same, and its build says why it will be slower."""
+def build_pure(compiler: str, folder: Path) -> Path:
+    """Let pip build a wheel from the source with a compiler that does not work."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
-    log = tmp_path / "log"
-    options = ("--no-deps", "--log", log, "-w", tmp_path)
-    run(*pip, "wheel", ROOT, *options, cwd=tmp_path, CC=compiler)
+    log = folder / "log"
+    options = ("--no-deps", "--log", log, "-w", folder)
+    run(*pip, "wheel", ROOT, *options, cwd=folder, CC=compiler)
     notices = [line for line in log.read_text().splitlines() if "krammar runs in" in line]
     assert len(notices) == 1 and "its engine could not be compiled: " in notices[0]
-    wheel = next(tmp_path.glob("krammar-*.whl"))
-    assert wheel.name.endswith("-py3-none-any.whl")
+    return next(folder.glob("krammar-*.whl"))
 
+
+def test_without_a_compiler_the_wheel_is_pure(tmp_path: Path) -> None:
+    """pip installs krammar from its source all the same, and its build says why it will be slower."""
+    assert build_pure("no-such-compiler", tmp_path).name.endswith("-py3-none-any.whl")
+
+
+def test_the_pure_wheel_runs(tmp_path: Path) -> None:
+    wheel = build_pure("false", tmp_path)
+    assert wheel.name.endswith("-py3-none-any.whl")
     python = installed(tmp_path, wheel)
     status = run(python, "-W", "error", "-m", "krammar.wire", cwd=tmp_path)
     assert status == "engine: pure Python (No module named 'krammar.wire._engine')\n"
