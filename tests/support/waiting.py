@@ -10,6 +10,8 @@ from typing import TypeVar
 # Seconds, far more than any operation of a test needs: it keeps a broken test from hanging. A busy machine can be
 # twenty times slower than an idle one, so this is no place to be tight.
 PATIENCE = 180
+# Seconds between two attempts: without it, waiting would take the processor, and Python's lock, from what it waits for.
+PAUSE = 0.001
 
 T = TypeVar("T")
 
@@ -24,7 +26,7 @@ def until(
 
     Args:
         condition: the function. Its source is part of the error message.
-        after: called after each attempt that failed, to poll or to pause.
+        after: called after each attempt that failed, to poll or for a longer pause.
         state: what to show in the error message too.
 
     Raises:
@@ -34,6 +36,7 @@ def until(
     while not (found := condition()):
         assert time.monotonic() < ends, _timed_out(condition, state)
         after()
+        time.sleep(PAUSE)
     return found
 
 
