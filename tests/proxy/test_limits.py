@@ -182,14 +182,14 @@ def test_a_large_response_imports_no_faults() -> None:
         "from kafka_wire import MetadataRequest\n"
         "from krammar.broker import Broker\n"
         "from krammar.proxy import Proxy\n"
-        "from tests.broker.requests import create_topic\n"
         "from tests.broker.support import RawClient\n"
         "with Broker.start() as broker, Proxy.start(broker.bootstrap_servers) as proxy:\n"
         "    port = int(proxy.bootstrap_servers.rpartition(':')[2])\n"
         "    with RawClient(port) as client:\n"
-        "        create_topic(client, 'wide', 5000)\n"
-        "        topic = client.call(MetadataRequest(topics=None), 12).topics[0]\n"
-        "assert len(topic.partitions) == 5000\n"
+        "        topics = [MetadataRequest.Topic(name=f'missing-{n}') for n in range(5000)]\n"
+        "        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)\n"
+        "        response = client.call(request, 12)\n"
+        "assert len(response.encode(12)) > 150_000\n"
         "assert 'krammar.faults' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
