@@ -118,9 +118,9 @@ def test_the_diagnostics_are_what_is_shown(tmp_path: Path, blocks: Blocks) -> No
 
 
 def test_the_inspection_is_what_is_shown(project: Path, blocks: Blocks) -> None:
-    command, shown = blocks.inspect.removeprefix("$ ").split("\n", 1)
+    command, shown = re.split(r"(?<!\\)\n", blocks.inspect, maxsplit=1)
 
-    assert run(command, project) == shown
+    assert run(command.removeprefix("$ "), project) == shown
 
 
 # -- the package ---------------------------------------------------------------------------------
