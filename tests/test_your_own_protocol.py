@@ -79,7 +79,8 @@ def test_the_page(tmp_path: Path) -> None:
 def _steps(body: str) -> list[list[str]]:
     """Each command of a console block with the lines that it prints."""
     steps: list[list[str]] = []
-    for line in body.splitlines():
+    # A backslash continues a command on the next line.
+    for line in re.split(r"(?<!\\)\n", body.rstrip("\n")):
         if line.startswith("$ "):
             steps.append([line[2:]])
         else:
