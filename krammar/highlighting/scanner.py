@@ -60,7 +60,7 @@ _MODIFIERS = re.compile(
     r"(?P<KEYWORD>not top level|with version field|no encoding|response (?:key|header)|header|one way|push|key"
     r"|max version|min version|flexible|frequent|cluster action|newer versions read as the newest|admin"
     r"|(?:group|txn|share) coordinator)\b"
-    r"|(?P<VERSION>v\d+\+?)|(?P<NUMBER>-?\d+)|(?P<PUNCTUATION>,)|(?P<COMMENT>//.*)"
+    r"|(?P<VERSION>v\d+\+?)|(?P<NUMBER>-?(?:0x[0-9a-fA-F]+|\d+))|(?P<PUNCTUATION>,)|(?P<COMMENT>//.*)"
 )
 _REST = re.compile(
     rf"(?P<OPERATOR>=>|//|-(?= ))|(?P<TYPE>{_TYPE}|nullable-bool(?==>)|nullable-(?:bool-)?(?=[A-Z]))"

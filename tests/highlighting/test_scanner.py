@@ -32,6 +32,13 @@ def words(text: str) -> list[tuple[str, str]]:
         ),
         ("AResponse =>", [("AResponse", "DEFINITION")]),
         (
+            "ARequest => key 0x12, response key 0x8001",
+            [
+                *(("ARequest", "DEFINITION"), ("key", "KEYWORD"), ("0x12", "NUMBER")),
+                *(("response key", "KEYWORD"), ("0x8001", "NUMBER")),
+            ],
+        ),
+        (
             "ARequest.Part => not top level, no encoding",
             [
                 *(("ARequest.Part", "DEFINITION"), ("not top level", "KEYWORD")),
