@@ -135,7 +135,7 @@ def broker(
     wafka_faults_file: Path | None,
     control: int | None,
 ) -> None:
-    """Run a Kafka-compatible broker with a single node, or with several for tests.
+    """Run a Kafka-compatible broker, with one node or several.
 
     PROPERTIES is Kafka's server.properties. The broker stores its data in Kafka's file formats, and
     starts on folders that Kafka has written. It runs until it receives SIGINT or SIGTERM.

@@ -89,11 +89,11 @@ def import_(
     release: tuple[str, ...],
     format_: str,
 ) -> None:
-    """Convert protocol guides, or Apache Kafka's JSON schemas, to definition files.
+    """Convert protocol guides or Kafka's schemas to definitions.
 
     A TEXT is a file that describes messages in the notation of Kafka's protocol guide, in prose, in code
-    blocks or in HTML. krammar merges all versions of a message. It asks for what the texts do not
-    contain, such as API keys.
+    blocks or in HTML, or a folder of Apache Kafka's JSON message schemas. krammar merges all versions of a
+    message. It asks for what the texts do not contain, such as API keys.
 
     Several folders of JSON schemas are merged. For each message, the schema with the highest version
     takes precedence. Versions that it no longer has are added from the older schemas.

@@ -98,7 +98,7 @@ def proxy(
     metrics_port: str | None,
     check: bool,
 ) -> None:
-    """Pass requests and responses between clients and brokers, through filters.
+    """Pass requests and responses through filters in Python.
 
     Filters are Python classes. Only the messages that a filter names are decoded; all other frames pass as they
     arrive. The proxy opens a port for each broker that a response names, so that clients stay connected to it.

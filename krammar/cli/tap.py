@@ -181,7 +181,7 @@ def tap(
     stay: bool,
     control: int | None,
 ) -> None:
-    """Print the requests and responses between clients and brokers.
+    """Show the requests and responses of clients and brokers.
 
     The tap is a proxy. Clients connect to it instead of the broker. It decodes every Kafka frame in both
     directions, encodes it again, and checks that the bytes are the same. It opens a port for each broker

@@ -20,11 +20,12 @@ from krammar.tap.exchanges import EVERYTHING, Exchanges, ExchangeSelection, Sele
 from krammar.tap.feed import Feed
 from krammar.tap.frame import Observer
 from krammar.tap.listing import ExchangeListing, JsonListing, Listing
-from krammar.tap.proxy import Forward, Tap
+from krammar.tap.proxy import Forward, Tap, TapError
 from krammar.tap.server import PageServer
 from krammar.tap.summary import Summary
 from krammar.util.http_server import HttpControl
 from krammar.util.server_memory import prepare_memory
+from krammar.util.sockets import why
 from krammar.wire.package import package_of
 
 Write = Callable[[str], None]
@@ -119,7 +120,7 @@ def run_live(
     ``Tap`` describes the other arguments.
 
     Raises:
-        TapError: the proxy cannot listen.
+        TapError: the proxy, or the listener for commands, cannot listen.
         CaptureError: ``save`` exists and is not a capture, or another process writes it.
         OSError: output or ``save`` cannot be written.
     """
@@ -163,7 +164,12 @@ def run_live(
         async with contextlib.AsyncExitStack() as stack:
             if control is not None and faults is not None:
                 http = HttpControl(FaultsControl(faults))
-                await http.listen(control)
+                try:
+                    await http.listen(control)
+                except OSError as error:
+                    raise TapError(
+                        f"cannot listen on 127.0.0.1:{control} for commands: {why(error)}"
+                    ) from error
                 stack.push_async_callback(http.close)
                 output.err(http.line)
             if server is not None:

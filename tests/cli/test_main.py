@@ -69,6 +69,14 @@ def test_help_lists_the_verbs_with_examples() -> None:
     assert "Examples:\n    krammar gen definitions/ -o generated/\n" in result.output
 
 
+@pytest.mark.parametrize("group", [(), ("topics",), ("broker-user",)])
+def test_help_cuts_no_description_of_a_command(group: tuple[str, ...]) -> None:
+    usage, *lines = run(*group, "--help").output.splitlines()
+
+    assert usage.endswith("[ARGS]...")
+    assert [line for line in lines if line.endswith("...")] == []
+
+
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help_of_a_verb_has_examples(verb: str, flag: str) -> None:

@@ -16,6 +16,7 @@ from kafka_wire import ApiVersionsRequest, MetadataRequest
 
 from krammar.proxy.addresses import Address
 from krammar.tap.capture import Capture, CaptureWriter
+from tests.ports import free_port
 from tests.support.frames import framed
 from tests.support.waiting import PATIENCE
 from tests.tap.support import Client, Upstream, broker, upstream
@@ -248,6 +249,16 @@ def test_a_port_in_use() -> None:
     assert result.returncode == 1
     assert f"cannot listen on {address}: address already in use" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_port_in_use_for_commands() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        listen = f"127.0.0.1:{free_port()}"
+        result = run("--listen", listen, "--upstream", "127.0.0.1:1", "--control", str(port))
+    assert result.returncode == 1
+    error = f"Error: cannot listen on 127.0.0.1:{port} for commands: address already in use\n"
+    assert result.stderr.endswith(error)
 
 
 def test_a_broker_that_is_down_is_a_line() -> None:
