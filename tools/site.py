@@ -33,10 +33,14 @@ _TAG = re.compile(r"<[^>]*>")
 _FENCE = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 # Packages and modules whose `__all__` is public.
 _PUBLIC = ("broker", "client", "faults", "journal", "proxy", "spark", "testing", "wire/batches")
-# Characters of a line of code that fit between the navigation and the table of contents; docs/stylesheets/widths.css.
-_WIDTH = 92
+# Characters of a line of code that fit between the navigation and the table of contents, and into a diff or a chat.
+_WIDTH = 68
 # Languages of samples. Output, and definitions, have the lines that they have.
 _SAMPLES = ("bash", "dockerfile", "ini", "lua", "properties", "python", "toml", "yaml")
+# Pages with excerpts of krammar's own code, which has its own width.
+_EXCERPTS = ("architecture", "backends")
+# The beginning of a command, in blocks that show no output with it.
+_COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )?(?:\S*/)?(?:curl|krammar|make|pip|python|tar|tshark) ")
 # Modules with a class for each of Kafka's error codes, which no source names.
 _ERROR_CLASSES = "krammar.client.errors."
 _DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
@@ -143,12 +147,19 @@ def add_to_search(site: Path) -> None:
     path = site / "search" / "search_index.json"
     index = json.loads(path.read_text("utf-8"))
     for page in sorted((site / "protocol").rglob("*.html")):
-        for name, content in _SECTION.findall(page.read_text("utf-8")):
-            if "." in name:
-                continue  # a struct of a message, which the message's own page describes
-            text = " ".join(_TAG.sub(" ", content).split())
-            place = f"{page.relative_to(site).as_posix()}#{name}"
-            index["docs"].append({"location": place, "title": name, "text": text})
+        place = page.relative_to(site).as_posix()
+        # A name with a dot is a struct of a message, which the message's own page describes.
+        sections = {
+            name: " ".join(_TAG.sub(" ", content).split())
+            for name, content in _SECTION.findall(page.read_text("utf-8"))
+            if "." not in name
+        }
+        if sections:
+            # The search groups sections below their page, which must precede them.
+            title = ", ".join(sections)
+            index["docs"].append({"location": place, "title": title, "text": ""})
+        for name, text in sections.items():
+            index["docs"].append({"location": f"{place}#{name}", "title": name, "text": text})
     path.write_text(json.dumps(index), "utf-8")
 
 
@@ -158,7 +169,7 @@ def add_to_search(site: Path) -> None:
 def problems_of(docs: Path, site: Path) -> Iterator[str]:
     """Yield a sentence for each problem of the pages."""
     anchors = {anchor for page in (site / "api").rglob("*.html") for anchor in _anchors(page)}
-    pages = sorted(docs.rglob("*.md"))
+    pages = pages_of(docs)
     for name in sorted({*_exported(), *_imported(pages)} - anchors):
         if name.startswith(_ERROR_CLASSES):
             continue
@@ -167,21 +178,37 @@ def problems_of(docs: Path, site: Path) -> Iterator[str]:
         for found in _SALAD.findall(page.read_text("utf-8")):
             yield f"{page.relative_to(site)}: columns of a docstring are one paragraph: {_TAG.sub('', found)!r}"
     for page in pages:
-        yield from _problems_of_page(page)
+        yield from problems_of_page(page)
 
 
-def _problems_of_page(page: Path) -> Iterator[str]:
+def pages_of(docs: Path) -> list[Path]:
+    """Return the pages of a folder, and the README beside it."""
+    return [docs.parent / "README.md", *sorted(docs.rglob("*.md"))]
+
+
+def problems_of_page(page: Path) -> Iterator[str]:
+    """Yield a sentence for each date of a page, and for each line of its code that is too wide."""
     name = page.stem
     text = page.read_text("utf-8")
     if name != "benchmarks":
         for date in _DATE.findall(
             re.sub(r"^```.*?^```$|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
         ):
-            yield f"docs/{name}.md has a date, {date}"
+            yield f"{page.name} has a date, {date}"
     for language, sample in _FENCE.findall(text):
-        for line in sample.splitlines():
-            if language in _SAMPLES and len(line) > _WIDTH:
-                yield f"docs/{name}.md: a line of a sample has more than {_WIDTH} characters: {line.strip()}"
+        for line in _code(language, dedent(sample)):
+            if len(line) > _WIDTH and name not in _EXCERPTS:
+                yield f"{page.name}: a line of a sample has more than {_WIDTH} characters: {line}"
+
+
+def _code(language: str, sample: str) -> list[str]:
+    """Return the lines of a block that readers copy: all lines of a sample, or commands without their output."""
+    lines = sample.splitlines()
+    if language in _SAMPLES:
+        return lines
+    if any(line.startswith("$ ") for line in lines):
+        return [line for line in lines if line.startswith("$ ")]
+    return [line for line in lines if _COMMAND.match(line)]
 
 
 def _anchors(page: Path) -> set[str]:
