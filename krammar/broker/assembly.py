@@ -23,6 +23,7 @@ from krammar.broker.protection import check_folder, check_settings, has_authoriz
 from krammar.broker.releases import release_of
 from krammar.broker.security.users import Credentials
 from krammar.broker.server import Server
+from krammar.broker.share.state import ShareStates
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.broker.transactions.coordinator import TransactionCoordinator
@@ -73,6 +74,7 @@ class Assembly:
         self.transactions = TransactionCoordinator(
             config, self.timers, self.cluster, self.logs, self.topics, self._marked
         )
+        self.share_states = ShareStates(config, self.timers, self.cluster, self.logs, self.topics)
         for node in nodes.values():
             self._equip(node)
         self._quotas: Enforcement | None = None
@@ -137,6 +139,7 @@ class Assembly:
             topics=self.topics,
             groups=node.groups,
             transactions=self.transactions,
+            share_states=self.share_states,
             connections=node.connections,
             elections=self.elections,
             authorizer=self.authorizer,

@@ -66,10 +66,8 @@ class Broker(Closing):
     Attributes:
         nodes, addresses, connections, groups, handlers: by node id; the last four
             are the first node's
-        loop, timers, logs, cluster, topics, transactions, elections: exist
-            while
-            it is
-            open
+        loop, timers, logs, cluster, topics, transactions, share_states, elections: exist
+            while it is open
         metrics_address: host and port of the page for Prometheus
         equipped: functions that are called with each node that gets its parts, at each start, before clients can
             connect to it
@@ -199,7 +197,11 @@ class Broker(Closing):
                     "group.consumer.heartbeat.interval.ms": "200",
                     "group.consumer.min.heartbeat.interval.ms": "1",
                     "group.initial.rebalance.delay.ms": "0",
+                    "group.share.assignment.interval.ms": "0",
+                    "group.share.heartbeat.interval.ms": "200",
+                    "group.share.min.heartbeat.interval.ms": "1",
                     "offsets.topic.num.partitions": internal,
+                    "share.coordinator.state.topic.num.partitions": internal,
                     "transaction.state.log.num.partitions": internal,
                     **({"krammar.fsync": "off"} if temporary else {}),
                     **(properties or {}),
@@ -280,6 +282,7 @@ class Broker(Closing):
             if len(nodes) > 1:
                 self.elections.settle()
             self.transactions.start()
+            self.share_states.start()
         except BaseException as error:
             await self.shut_down()
             if isinstance(error, OSError):
@@ -296,6 +299,7 @@ class Broker(Closing):
         self.loop, self.timers = parts.loop, parts.timers
         self.logs, self.cluster, self.topics = parts.logs, parts.cluster, parts.topics
         self.elections, self.transactions = parts.elections, parts.transactions
+        self.share_states = parts.share_states
         first = self.nodes[self.config.node_id]
         self.groups, self.handlers = first.groups, first.handlers
 

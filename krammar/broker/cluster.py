@@ -22,6 +22,7 @@ from krammar.broker.metadata_files import Placed, bootstrap_records
 from krammar.broker.metadata_image import (
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
     TRANSACTIONS_TOPIC,
     Image,
     Partition,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = [
     "INTERNAL_TOPICS",
     "OFFSETS_TOPIC",
+    "SHARE_STATE_TOPIC",
     "TRANSACTIONS_TOPIC",
     "ClusterMetadata",
     "Partition",

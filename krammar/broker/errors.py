@@ -62,5 +62,21 @@ def errors_in(response: Any) -> Iterator[None]:
         error.put_into(response)
 
 
+# The error codes that clients get if a coordinator cannot write. The log raises no others of Kafka's list.
+_WRITE_ERRORS = {
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+@contextmanager
+def coordinator_errors() -> Iterator[None]:
+    """Convert the errors of failed writes to the errors for clients of a coordinator."""
+    try:
+        yield
+    except ApiError as error:
+        raise ApiError(_WRITE_ERRORS.get(error.code, error.code), error.message) from error
+
+
 def invalid_request(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, message)

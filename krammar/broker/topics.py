@@ -9,7 +9,13 @@ from uuid import UUID
 from kafka_wire import ConfigResourceType, ErrorCode
 
 from krammar.broker.assignments import Replicas, placed
-from krammar.broker.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ClusterMetadata, Topic
+from krammar.broker.cluster import (
+    INTERNAL_TOPICS,
+    OFFSETS_TOPIC,
+    SHARE_STATE_TOPIC,
+    ClusterMetadata,
+    Topic,
+)
 from krammar.broker.config import BrokerConfig
 from krammar.broker.errors import ApiError, BrokerError
 from krammar.broker.log.log_config import LogConfig
@@ -85,7 +91,7 @@ class Topics:
 
     def creating_on_use(self, name: str) -> Steps[Topic | None]:
         """Create a topic that a client wants to use, in steps. Returns None if its name collides."""
-        if name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        if name in INTERNAL_TOPICS:
             return self.ensure_internal(name)
         other = colliding(name, self._cluster.topics)
         # As in Kafka, the response only says that the topic does not exist.
@@ -142,7 +148,7 @@ class Topics:
     # The coordinators' topics.
 
     def ensure_internal(self, name: str) -> Topic:
-        """Return ``__consumer_offsets`` or ``__transaction_state``, and create it if it is missing."""
+        """Return one of Kafka's internal topics, and create it if it is missing."""
         topic = self._cluster.topics.get(name)
         if topic is not None:
             return topic
@@ -158,6 +164,16 @@ class Topics:
             configs |= _segment_bytes(config.offsets_topic_segment_bytes)
             factor = config.offsets_topic_replication_factor
             return config.offsets_topic_num_partitions, factor, configs
+        if name == SHARE_STATE_TOPIC:
+            # The share coordinator deletes what is no longer needed.
+            configs = {
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "retention.ms": "-1",
+            }
+            configs |= _segment_bytes(config.share_coordinator_state_topic_segment_bytes)
+            factor = config.share_coordinator_state_topic_replication_factor
+            return config.share_coordinator_state_topic_num_partitions, factor, configs
         configs["compression.type"] = "uncompressed"
         configs |= _segment_bytes(config.transaction_state_log_segment_bytes)
         configs["unclean.leader.election.enable"] = "false"
@@ -165,7 +181,7 @@ class Topics:
         return config.transaction_state_log_num_partitions, factor, configs
 
     def coordinating_partition(self, name: str, key: str) -> int:
-        """Return the partition of an internal topic that stores a group or a transactional id."""
+        """Return the partition of an internal topic that stores a group, a transactional id, or a share partition."""
         topic = self._cluster.topics.get(name)
         count = self._internal(name)[0] if topic is None else len(topic.partitions)
         return partition_of(key, count)
@@ -175,10 +191,10 @@ class Topics:
         found = self._logs.get(topic.name, partition)
         return found is not None and bool(found.offline)
 
-    def check_coordinator(self, coordinated: Logs, transactional_id: str) -> None:
-        """Raise ApiError(NOT_COORDINATOR) if another node coordinates the transactions of an id."""
-        partition = self.coordinating_partition(TRANSACTIONS_TOPIC, transactional_id)
-        coordinated.get(TRANSACTIONS_TOPIC, partition)
+    def check_coordinator(self, coordinated: Logs, name: str, key: str) -> None:
+        """Raise ApiError(NOT_COORDINATOR) if another node leads the partition of an internal topic for a key."""
+        partition = self.coordinating_partition(name, key)
+        coordinated.get(name, partition)
 
     # Settings.
 

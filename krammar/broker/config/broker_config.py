@@ -77,6 +77,13 @@ class BrokerSettings:
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
 
+    share_coordinator_cold_partition_snapshot_interval_ms: int
+    share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_prune_interval_ms: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_segment_bytes: int
+
     log_cleaner_backoff_ms: int
     log_cleaner_enable: bool
     log_retention_check_interval_ms: int

@@ -10,7 +10,7 @@ import kafka_wire as kw
 
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
-from krammar.broker.errors import ApiError
+from krammar.broker.errors import ApiError, coordinator_errors
 from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.classic_protocol import ClassicProtocol
 from krammar.broker.groups.consumer_group import ConsumerGroup
@@ -25,7 +25,7 @@ from krammar.broker.groups.member import join_error, size_of
 from krammar.broker.groups.migration import Migration
 from krammar.broker.groups.offset_manager import OffsetManager
 from krammar.broker.groups.records import fits
-from krammar.broker.groups.shards import Shards, errors_for_clients
+from krammar.broker.groups.shards import Shards
 from krammar.broker.nodes import Logs
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
@@ -120,7 +120,7 @@ class GroupCoordinator:
             if request.member_id:
                 raise ApiError(kw.ErrorCode.UNKNOWN_MEMBER_ID)
             group = self._instead(ClassicGroup(request.group_id, self._timers.now_ms()), group)
-            with errors_for_clients():
+            with coordinator_errors():
                 shard.store(group)
         if not group.has_space(request.member_id, size):
             raise ApiError(kw.ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -195,7 +195,7 @@ class GroupCoordinator:
         shard = self._shards.of(group_id)
         offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]
         for begin in range(0, len(offsets), shard.forgotten_at_once):
-            with errors_for_clients():
+            with coordinator_errors():
                 yield from shard.forgetting(offsets[begin : begin + shard.forgotten_at_once])
             self._without_members(group_id)
         # Usually none; other requests may have committed some between the steps.

@@ -11,14 +11,14 @@ import kafka_wire as kw
 
 from krammar.broker.cluster import OFFSETS_TOPIC, Topic
 from krammar.broker.config import BrokerConfig
-from krammar.broker.errors import ApiError
+from krammar.broker.errors import ApiError, coordinator_errors
 from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.classic_protocol import ClassicProtocol
 from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import CONSUMER, Commit, GroupState
 from krammar.broker.groups.offsets import CommittedOffset, TopicPartition
 from krammar.broker.groups.shard import Shard
-from krammar.broker.groups.shards import Shards, errors_for_clients
+from krammar.broker.groups.shards import Shards
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.util.turns import Steps, finish
@@ -96,7 +96,7 @@ class OffsetManager:
         if not transactional and isinstance(group, ClassicGroup) and in_generation:
             self._classic.extend_session(group, group.members[member_id])
         if offsets:
-            with errors_for_clients():
+            with coordinator_errors():
                 shard.commit(group_id, offsets, batch, producer_id)
 
     def transaction_ended(self, partition: int, producer_id: int, committed: bool) -> None:
@@ -145,7 +145,7 @@ class OffsetManager:
                 )
                 if not is_read and where in known:
                     gone.append((group_id, where))
-            with errors_for_clients():
+            with coordinator_errors():
                 yield from shard.forgetting(gone)
             yield None
         return results

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import kafka_wire as kw
 
 from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata
-from krammar.broker.errors import ApiError
+from krammar.broker.errors import ApiError, coordinator_errors
 from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import Key
 from krammar.broker.groups.host import AnyGroup
@@ -28,13 +28,6 @@ from krammar.wire.errors import WireError
 log = logging.getLogger("krammar.broker.groups")
 
 R = TypeVar("R")
-
-# The error codes that clients of a group get for failed writes. The log raises no others of Kafka's
-# list.
-_WRITE_ERRORS = {
-    kw.ErrorCode.KAFKA_STORAGE_ERROR: kw.ErrorCode.NOT_COORDINATOR,
-    kw.ErrorCode.MESSAGE_TOO_LARGE: kw.ErrorCode.UNKNOWN_SERVER_ERROR,
-}
 
 
 @dataclass(eq=False)
@@ -181,7 +174,7 @@ class Shards:
 
     def store(self, group: AnyGroup) -> None:
         shard = self.of(group.group_id)
-        with errors_for_clients():
+        with coordinator_errors():
             try:
                 shard.store(group)
             except ApiError as error:
@@ -213,7 +206,7 @@ class Shards:
         groups: Sequence[AnyGroup] = (),
     ) -> None:
         """Delete offsets and groups. Raises ApiError."""
-        with errors_for_clients():
+        with coordinator_errors():
             shard.forget(offsets, groups)
         for group in groups:
             self.cancel_all(group)
@@ -238,12 +231,3 @@ class Shards:
         task = self._timers.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-@contextmanager
-def errors_for_clients() -> Iterator[None]:
-    """Convert the errors of failed writes to the errors for clients of a group."""
-    try:
-        yield
-    except ApiError as error:
-        raise ApiError(_WRITE_ERRORS.get(error.code, error.code), error.message) from error

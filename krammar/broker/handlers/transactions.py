@@ -29,6 +29,7 @@ from typing import Any
 import kafka_wire as kw
 
 from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata
+from krammar.broker.cluster import TRANSACTIONS_TOPIC
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.nodes import Logs
 from krammar.broker.patterns import whole_match
@@ -73,7 +74,9 @@ class TransactionHandlers:
             if request.transactional_id is None:
                 producer_id, epoch = self.transactions.ids.take(), 0
             else:
-                self.topics.check_coordinator(self.coordinated, request.transactional_id)
+                self.topics.check_coordinator(
+                    self.coordinated, TRANSACTIONS_TOPIC, request.transactional_id
+                )
                 known = (request.producer_id, request.producer_epoch)
                 producer_id, epoch = self.transactions.init_producer_id(
                     request.transactional_id,
@@ -124,7 +127,7 @@ class TransactionHandlers:
             txn_id, producer_id = transaction.transactional_id, transaction.producer_id
             identity = (txn_id, producer_id, transaction.producer_epoch)
             try:
-                self.topics.check_coordinator(self.coordinated, txn_id)
+                self.topics.check_coordinator(self.coordinated, TRANSACTIONS_TOPIC, txn_id)
                 if transaction.verify_only:
                     missing = self.transactions.missing(identity, list(codes))
                     codes.update(dict.fromkeys(missing, kw.ErrorCode.TRANSACTION_ABORTABLE))
@@ -154,7 +157,9 @@ class TransactionHandlers:
         index = self.topics.coordinating_partition(OFFSETS_TOPIC, request.group_id)
         response = kw.AddOffsetsToTxnResponse()
         with _errors_in(response, version >= 2):
-            self.topics.check_coordinator(self.coordinated, request.transactional_id)
+            self.topics.check_coordinator(
+                self.coordinated, TRANSACTIONS_TOPIC, request.transactional_id
+            )
             self.transactions.add_partitions(
                 (request.transactional_id, request.producer_id, request.producer_epoch),
                 [(OFFSETS_TOPIC, index)],
@@ -167,7 +172,9 @@ class TransactionHandlers:
     ) -> kw.EndTxnResponse:
         response = kw.EndTxnResponse()
         with _errors_in(response, version >= 2):
-            self.topics.check_coordinator(self.coordinated, request.transactional_id)
+            self.topics.check_coordinator(
+                self.coordinated, TRANSACTIONS_TOPIC, request.transactional_id
+            )
             response.producer_id, response.producer_epoch = self.transactions.end(
                 (request.transactional_id, request.producer_id, request.producer_epoch),
                 request.committed,
@@ -201,7 +208,7 @@ class TransactionAdminHandlers:
     def _describe(self, transactional_id: str) -> kw.DescribeTransactionsResponse.TransactionState:
         state = kw.DescribeTransactionsResponse.TransactionState(transactional_id=transactional_id)
         with errors_in(state):
-            self.topics.check_coordinator(self.coordinated, transactional_id)
+            self.topics.check_coordinator(self.coordinated, TRANSACTIONS_TOPIC, transactional_id)
             transaction = self.transactions.describe(transactional_id)
             state.transaction_state = transaction.state.name
             state.transaction_timeout_ms = transaction.timeout_ms
@@ -236,7 +243,9 @@ class TransactionAdminHandlers:
                     transaction_state=transaction.state.name,
                 )
                 with suppress(ApiError):  # another node coordinates it
-                    self.topics.check_coordinator(self.coordinated, transactional_id)
+                    self.topics.check_coordinator(
+                        self.coordinated, TRANSACTIONS_TOPIC, transactional_id
+                    )
                     response.transaction_states.append(state)
             yield None
         if not request.transactional_id_pattern:
