@@ -59,6 +59,7 @@ _WITH_OPERATIONS = frozenset(
         "DescribeGroups",
         "DescribeTopicPartitions",
         "Metadata",
+        "ShareGroupDescribe",
     }
 )
 # Responses that a whole refusal fills with one result for each entry of the request.
@@ -501,14 +502,14 @@ def _config_resource(entry: Any) -> tuple[AclResourceType, str]:
     return CLUSTER, CLUSTER_NAME
 
 
-def _consumer_groups(case: _Case, response: Any) -> Any:
+def _described_groups(case: _Case, response: Any) -> Any:
     """A group whose members have topics that the client may not describe is not described."""
     for group in response.groups:
         names = {
             part.topic_name
             for member in group.members
-            for assignment in (member.assignment, member.target_assignment)
-            for part in assignment.topic_partitions
+            for assignment in (member.assignment, getattr(member, "target_assignment", None))
+            for part in (() if assignment is None else assignment.topic_partitions)
         }
         if not all(case.may(DESCRIBE, TOPIC, name) for name in names):
             group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -601,7 +602,8 @@ _MORE: dict[str, Callable[[_Case], None]] = {
 }
 # What the response still must not show, also if nothing of the request is handled.
 _CHECKS: dict[str, Callable[[_Case, Any], Any]] = {
-    "ConsumerGroupDescribe": _consumer_groups,
+    "ConsumerGroupDescribe": _described_groups,
     "CreateTopics": _created_topics,
     "DeleteTopics": _deleted_topics,
+    "ShareGroupDescribe": _described_groups,
 }

@@ -76,6 +76,7 @@ TABLE: dict[str, tuple[Ask, ...]] = {
     "AlterClientQuotas": (Ask(ALTER_CONFIGS, CLUSTER, WHOLE),),
     "AlterPartitionReassignments": _ALTER_CLUSTER,
     "AlterReplicaLogDirs": _ALTER_CLUSTER,
+    "AlterShareGroupOffsets": (Ask(READ, GROUP, WHOLE), Ask(READ, TOPIC, EACH)),
     "AlterUserScramCredentials": _ALTER_CLUSTER,
     "ConsumerGroupDescribe": (Ask(DESCRIBE, GROUP, EACH),),
     "ConsumerGroupHeartbeat": (Ask(READ, GROUP, WHOLE), Ask(DESCRIBE, TOPIC, WHOLE)),
@@ -85,6 +86,7 @@ TABLE: dict[str, tuple[Ask, ...]] = {
     "DeleteAcls": _ALTER_CLUSTER,
     "DeleteGroups": (Ask(DELETE, GROUP, EACH),),
     "DeleteRecords": (Ask(DELETE, TOPIC, EACH),),
+    "DeleteShareGroupOffsets": (Ask(DELETE, GROUP, WHOLE), Ask(READ, TOPIC, EACH)),
     "DeleteTopics": (Ask(DELETE, TOPIC, EACH, unless=DELETE),),
     "DescribeAcls": _DESCRIBE_CLUSTER,
     "DescribeClientQuotas": (Ask(DESCRIBE_CONFIGS, CLUSTER, WHOLE),),
@@ -92,6 +94,7 @@ TABLE: dict[str, tuple[Ask, ...]] = {
     "DescribeLogDirs": _DESCRIBE_CLUSTER,
     "DescribeProducers": (Ask(READ, TOPIC, EACH),),
     "DescribeQuorum": _DESCRIBE_CLUSTER,
+    "DescribeShareGroupOffsets": (Ask(DESCRIBE, GROUP, EACH), *_DESCRIBE_TOPICS),
     "DescribeTopicPartitions": _DESCRIBE_TOPICS,
     "DescribeTransactions": (
         Ask(DESCRIBE, TRANSACTIONAL_ID, EACH),
@@ -117,6 +120,8 @@ TABLE: dict[str, tuple[Ask, ...]] = {
     "OffsetFetch": (Ask(DESCRIBE, GROUP, EACH), *_DESCRIBE_TOPICS),
     "OffsetForLeaderEpoch": (Ask(DESCRIBE, TOPIC, EACH, unless=CLUSTER_ACTION),),
     "Produce": (_WRITE_TRANSACTION, Ask(WRITE, TOPIC, EACH)),
+    "ShareGroupDescribe": (Ask(DESCRIBE, GROUP, EACH),),
+    "ShareGroupHeartbeat": (Ask(READ, GROUP, WHOLE), Ask(DESCRIBE, TOPIC, WHOLE)),
     "SyncGroup": _READ_GROUP,
     "TxnOffsetCommit": (_WRITE_TRANSACTION, Ask(READ, GROUP, WHOLE), Ask(READ, TOPIC, EACH)),
     "UnregisterBroker": _ALTER_CLUSTER,
@@ -127,7 +132,7 @@ TABLE: dict[str, tuple[Ask, ...]] = {
 OPEN = frozenset(
     {
         *("ApiVersions", "SaslHandshake", "SaslAuthenticate", "DescribeCluster"),
-        *("GetTelemetrySubscriptions", "PushTelemetry", "ShareGroupHeartbeat"),
+        *("GetTelemetrySubscriptions", "PushTelemetry"),
         *("CreateDelegationToken", "DescribeDelegationToken"),
         *("ExpireDelegationToken", "RenewDelegationToken"),
     }

@@ -170,9 +170,36 @@ APIS: dict[int, Api] = {
     ApiKey.CONSUMER_GROUP_DESCRIBE: Api(
         lambda of: of(handlers.groups.GroupHandlers).consumer_group_describe, 0, 1
     ),
-    # Answered with UNSUPPORTED_VERSION, like Kafka with this protocol disabled. If ApiVersions did
-    # not list it, librdkafka would search for another coordinator forever.
-    ApiKey.SHARE_GROUP_HEARTBEAT: Api(answer_with_error, 0, 1),
+    ApiKey.SHARE_GROUP_HEARTBEAT: Api(
+        lambda of: of(handlers.share_groups.ShareGroupHandlers).share_group_heartbeat, 1, 1
+    ),
+    ApiKey.SHARE_GROUP_DESCRIBE: Api(
+        lambda of: of(handlers.share_groups.ShareGroupHandlers).share_group_describe, 1, 1
+    ),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: Api(
+        lambda of: of(handlers.share_states.ShareStateHandlers).initialize, 0, 0
+    ),
+    ApiKey.READ_SHARE_GROUP_STATE: Api(
+        lambda of: of(handlers.share_states.ShareStateHandlers).read, 0, 0
+    ),
+    ApiKey.WRITE_SHARE_GROUP_STATE: Api(
+        lambda of: of(handlers.share_states.ShareStateHandlers).write, 0, 1
+    ),
+    ApiKey.DELETE_SHARE_GROUP_STATE: Api(
+        lambda of: of(handlers.share_states.ShareStateHandlers).delete, 0, 0
+    ),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Api(
+        lambda of: of(handlers.share_states.ShareStateHandlers).read_summary, 0, 1
+    ),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Api(
+        lambda of: of(handlers.share_groups.ShareGroupHandlers).describe_share_group_offsets, 0, 1
+    ),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: Api(
+        lambda of: of(handlers.share_groups.ShareGroupHandlers).alter_share_group_offsets, 0, 0
+    ),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: Api(
+        lambda of: of(handlers.share_groups.ShareGroupHandlers).delete_share_group_offsets, 0, 0
+    ),
 }
 
 # ApiVersions does not list these, but clients may send them: answered with UNSUPPORTED_VERSION. All
@@ -181,16 +208,12 @@ UNSERVED: dict[int, tuple[int, int]] = {
     ApiKey.WRITE_TXN_MARKERS: (0, 2),
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0),
     ApiKey.PUSH_TELEMETRY: (0, 0),
-    ApiKey.SHARE_GROUP_DESCRIBE: (0, 1),
     ApiKey.SHARE_FETCH: (0, 2),
     ApiKey.SHARE_ACKNOWLEDGE: (0, 2),
     ApiKey.ADD_RAFT_VOTER: (0, 1),
     ApiKey.REMOVE_RAFT_VOTER: (0, 0),
     ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 1),
     ApiKey.STREAMS_GROUP_DESCRIBE: (0, 1),
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1),
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (0, 0),
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (0, 0),
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (0, 0),
     ApiKey.UNREGISTER_CONTROLLER: (0, 0),
 }

@@ -126,7 +126,13 @@ class Assembly:
             )
         node.timers = timers = self.timers if len(nodes) == 1 else self.timers.branch()
         node.groups = GroupCoordinator(
-            config, timers, cluster, coordinated, self.topics, node.connections.slices
+            config,
+            timers,
+            cluster,
+            coordinated,
+            self.topics,
+            node.connections.slices,
+            self.share_states,
         )
         node.handlers = Handlers(
             release=release_of(config.kafka_version),

@@ -89,7 +89,7 @@ class Image:
     Attributes:
         topics: by name; ``topics_by_id`` by id; without ``__cluster_metadata``
         removed_topics: the ids of deleted topics, as far as the log still has them
-        features: the levels above 0, by name
+        features: the levels, by name; 0 for a feature that was turned off
         configs: dynamic settings by (resource type, resource name), then by key
         brokers: registrations by broker id, including later changes
         scram: credentials by (mechanism, user)
@@ -177,10 +177,7 @@ class Image:
     # Changes.
 
     def _feature(self, record: Any) -> None:
-        if record.feature_level > 0:
-            self.features[record.name] = record.feature_level
-        else:
-            self.features.pop(record.name, None)
+        self.features[record.name] = record.feature_level
 
     def _topic(self, record: Any) -> None:
         other = self.topics.get(record.name) or self.topics_by_id.get(record.topic_id)

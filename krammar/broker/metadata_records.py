@@ -50,6 +50,7 @@ OLDEST_LEVEL = 7
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 GROUP_VERSION = "group.version"
+SHARE_VERSION = "share.version"
 TRANSACTION_VERSION = "transaction.version"
 # A new folder's features: the metadata.version of Kafka 4.0, so that every Kafka 4 can read it.
 NEW_FEATURES = {METADATA_VERSION: LEVEL_4_0_IV3, GROUP_VERSION: 1, TRANSACTION_VERSION: 2}
@@ -58,6 +59,7 @@ SUPPORTED_FEATURES = {
     GROUP_VERSION: (0, 1),
     KRAFT_VERSION: (0, 1),
     METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_4_IV2),
+    SHARE_VERSION: (0, 1),
     TRANSACTION_VERSION: (0, 2),
 }
 # The same of older releases (``krammar.kafka.version``), and then the levels of a new cluster.
@@ -71,7 +73,7 @@ _OLDER: dict[str, tuple[dict[str, tuple[int, int]], dict[str, int]]] = {
 # Those of Kafka 4.4: a log can have levels of features that this broker does not act on.
 KAFKA_FEATURES = SUPPORTED_FEATURES | {
     "eligible.leader.replicas.version": (0, 1),
-    "share.version": (0, 2),
+    SHARE_VERSION: (0, 2),
     "streams.version": (0, 1),
 }
 

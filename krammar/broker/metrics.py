@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.connections import Connections
     from krammar.broker.groups.coordinator import GroupCoordinator
-    from krammar.broker.groups.group import Group
+    from krammar.broker.groups.host import AnyGroup
     from krammar.broker.log.log import PartitionLog
     from krammar.broker.log.manager import LogManager
     from krammar.broker.session import Session
@@ -153,7 +153,7 @@ class Metrics:
     def _of_logs(self, read: Callable[[PartitionLog], float]) -> Read:
         return lambda: {(log.topic, str(log.partition)): read(log) for log in self._logs}
 
-    def _all_groups(self) -> Iterator[tuple[GroupCoordinator, Group]]:
+    def _all_groups(self) -> Iterator[tuple[GroupCoordinator, AnyGroup]]:
         for coordinator in self._groups:
             try:
                 found = coordinator.all_groups()

@@ -191,6 +191,11 @@ class Topics:
         found = self._logs.get(topic.name, partition)
         return found is not None and bool(found.offline)
 
+    def end_offset(self, name: str, partition: int) -> int:
+        """Return the end offset of a partition that any node leads; -1 if it cannot be read."""
+        found = self._logs.get(name, partition)
+        return -1 if found is None or found.offline else found.end_offset
+
     def check_coordinator(self, coordinated: Logs, name: str, key: str) -> None:
         """Raise ApiError(NOT_COORDINATOR) if another node leads the partition of an internal topic for a key."""
         partition = self.coordinating_partition(name, key)

@@ -50,6 +50,7 @@ _GROUPS = {
     },
     "Data": {
         "topics": "topics",
+        "groups": "groups",
         "produce": "produce",
         "consume": "consume",
         "wafka-produce": "wafka:wafka_produce",

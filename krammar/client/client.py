@@ -17,6 +17,7 @@ from krammar.wire.batches import Record
 
 if TYPE_CHECKING:
     from krammar.client.admin import Admin
+    from krammar.client.group_overview import GroupOverviews
     from krammar.client.groups import Groups
     from krammar.client.produce import Producer
 
@@ -83,6 +84,13 @@ class Client(Closing):
         from krammar.client.groups import Groups
 
         return Groups(self.cluster)
+
+    @cached_property
+    def group_overviews(self) -> GroupOverviews:
+        """Describes classic, consumer and share groups in one form, and changes their offsets."""
+        from krammar.client.group_overview import GroupOverviews
+
+        return GroupOverviews(self.cluster, self.groups)
 
     def close(self) -> None:
         """Close all connections of the client. Producers have their own connections; close them first."""

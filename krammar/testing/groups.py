@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.embedded import decode_assignment
 from krammar.broker.groups.group import GroupState
+from krammar.broker.groups.share_group import ShareGroup
 from krammar.wire.errors import WireError
 
 if TYPE_CHECKING:
     from krammar.broker.cluster import ClusterMetadata
     from krammar.broker.groups.coordinator import GroupCoordinator
-    from krammar.broker.groups.host import AnyGroup
+    from krammar.broker.groups.host import AnyGroup, OffsetGroup
     from krammar.broker.groups.member import Member as KafkaMember
     from krammar.broker.log.manager import LogManager
 
@@ -63,11 +64,12 @@ def groups_of(
         group.group_id: _group(group, coordinator, cluster, logs)
         for coordinator in coordinators
         for group in coordinator.all_groups()
+        if not isinstance(group, ShareGroup)
     }
 
 
 def _group(
-    group: AnyGroup, coordinator: GroupCoordinator, cluster: ClusterMetadata, logs: LogManager
+    group: OffsetGroup, coordinator: GroupCoordinator, cluster: ClusterMetadata, logs: LogManager
 ) -> Group:
     members = tuple(_member(group, member, cluster) for member in group.members.values())
     committed = sorted(coordinator.offsets.of_group(group.group_id).items())
@@ -88,7 +90,7 @@ def settled_ms(group: AnyGroup) -> int:
     return since or 0  # it is None for a group of another broker's folder
 
 
-def _member(group: AnyGroup, member: KafkaMember, cluster: ClusterMetadata) -> Member:
+def _member(group: OffsetGroup, member: KafkaMember, cluster: ClusterMetadata) -> Member:
     if not isinstance(group, ClassicGroup):
         names = {topic_id: topic.name for topic_id, topic in cluster.topics_by_id.items()}
         partitions = tuple(

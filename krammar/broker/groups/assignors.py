@@ -1,4 +1,4 @@
-"""The target assignments of consumer groups (KIP-848): the assignors, and the problems that they solve.
+"""The target assignments of consumer groups (KIP-848) and share groups: the assignors, and the problems that they solve.
 
 Small problems are solved at once, and large ones in a thread. Kafka also computes large assignments
 in the background, so clients accept a first response without partitions.
@@ -134,6 +134,53 @@ def _balance(owned: dict[str, list[Place]], sizes: dict[str, int]) -> bool:
         if owned[giver]:
             heapq.heappush(large, (-sizes[giver], giver))
     return moved
+
+
+def assign_shared(subscriptions: Subscriptions, counts: Counts, current: Current) -> Assignment:
+    """Give each subscriber a balanced part of the partitions, and several of them the same if they are too few.
+
+    This is the assignor ``simple`` of share groups. It moves as few partitions as possible.
+    """
+    assignment: Assignment = {member_id: set() for member_id in subscriptions}
+    for members, topics in _areas(subscriptions):
+        places = [(topic_id, n) for topic_id in topics for n in range(counts[topic_id])]
+        if places:
+            _share_out(places, members, current, assignment)
+    return assignment
+
+
+def _share_out(
+    places: list[Place], members: list[str], current: Current, assignment: Assignment
+) -> None:
+    """Assign the partitions of one area to its members, each to the same number of them."""
+    readers = -(-len(members) // len(places))
+    share, extra = divmod(readers * len(places), len(members))
+    missing = dict.fromkeys(places, readers)
+    owned: dict[str, set[Place]] = {}
+    for member_id in members:
+        limit = share + (extra > 0)
+        kept = owned[member_id] = set()
+        for place in sorted(current.get(member_id, ())):
+            if len(kept) < limit and missing.get(place, 0):
+                missing[place] -= 1
+                kept.add(place)
+        extra -= len(kept) > share
+    small = [(len(owned[member_id]), member_id) for member_id in members]
+    heapq.heapify(small)
+    for place, count in missing.items():
+        skipped = []
+        while count:
+            size, member_id = heapq.heappop(small)
+            if place in owned[member_id]:
+                skipped.append((size, member_id))
+            else:
+                owned[member_id].add(place)
+                skipped.append((size + 1, member_id))
+                count -= 1
+        for entry in skipped:
+            heapq.heappush(small, entry)
+    for member_id, places_of_member in owned.items():
+        assignment[member_id] |= places_of_member
 
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}

@@ -10,6 +10,7 @@ import kafka_wire as kw
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.group import CONSUMER, Commit, Group, GroupState
 from krammar.broker.groups.member import STABLE, UNRELEASED, UNREVOKED, Member, Place
+from krammar.broker.groups.subscribed import SubscribedTopics
 
 INT32_MAX = 2**31 - 1
 
@@ -46,18 +47,17 @@ class ConsumerGroup(Group):
         self.topics_hash = 0
         self.topics_seen = -1
         self.touched: set[str] = set()
-        # How many members and patterns name each topic.
-        self._named: dict[str, int] = {}
+        self._subscribed = SubscribedTopics()
 
     # -- members
 
     def add(self, member: Member) -> Member:
-        self._count(member.topics, 1)
+        self._subscribed.add(member.topics)
         return super().add(member)
 
     def remove(self, member_id: str) -> None:
         if (member := self.members.get(member_id)) is not None:
-            self._count(member.topics, -1)
+            self._subscribed.remove(member.topics)
         super().remove(member_id)
 
     def generation_of(self, member: Member) -> int:
@@ -112,37 +112,24 @@ class ConsumerGroup(Group):
     # -- subscriptions
 
     def subscribed_topics(self) -> KeysView[str]:
-        """Return the topics that members subscribe to by name or by a pattern, now and later.
-
-        They are counted with each change, because hundreds of members can name thousands of topics
-        each.
-        """
-        return self._named.keys()
+        """Return the topics that members subscribe to by name or by a pattern, now and later."""
+        return self._subscribed.names
 
     def subscribe(self, member: Member, topics: Iterable[str]) -> None:
         """Change the topics that a member subscribes to by name."""
         names = tuple(sorted(set(topics)))
-        self._count(names, 1)
-        self._count(member.topics, -1)
+        self._subscribed.add(names)
+        self._subscribed.remove(member.topics)
         member.topics = names
 
     def match(self, pattern: str, found: kw.ConsumerGroupRegularExpressionValue | None) -> None:
         """Change the topics that match a pattern; None removes the pattern."""
         before = self.matches.pop(pattern, None)
         if found is not None:
-            self._count(found.topics, 1)
+            self._subscribed.add(found.topics)
             self.matches[pattern] = found
         if before is not None:
-            self._count(before.topics, -1)
-
-    def _count(self, topics: Iterable[str], by: int) -> None:
-        named = self._named
-        for name in topics:
-            count = named.get(name, 0) + by
-            if count:
-                named[name] = count
-            else:
-                del named[name]
+            self._subscribed.remove(before.topics)
 
     # -- commits
 

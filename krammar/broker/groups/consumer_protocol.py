@@ -24,9 +24,9 @@ from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.embedded import assignment_of, places_by_name, read_subscription
 from krammar.broker.groups.group import CONSUMER, Key
 from krammar.broker.groups.host import (
-    AnyGroup,
     GroupClient,
     Host,
+    OffsetGroup,
     TopicRights,
     rebalance_key,
     session_key,
@@ -74,7 +74,7 @@ class ConsumerProtocol:
     # -- ConsumerGroupHeartbeat
 
     def heartbeat(
-        self, group: AnyGroup, request: kw.ConsumerGroupHeartbeatRequest, client: GroupClient
+        self, group: OffsetGroup, request: kw.ConsumerGroupHeartbeatRequest, client: GroupClient
     ) -> kw.ConsumerGroupHeartbeatResponse:
         """Add or update a member, and move it towards its target assignment.
 
@@ -151,7 +151,7 @@ class ConsumerProtocol:
             "and rejoin.",
         )
 
-    def check_size(self, group: AnyGroup, member_id: str) -> None:
+    def check_size(self, group: OffsetGroup, member_id: str) -> None:
         limit = self._config.group_consumer_max_size
         if len(group.members) >= limit and member_id not in group.members:
             raise ApiError(

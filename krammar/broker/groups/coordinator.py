@@ -20,13 +20,17 @@ from krammar.broker.groups.consumer_protocol import (
     check_heartbeat,
 )
 from krammar.broker.groups.group import Group, GroupState
-from krammar.broker.groups.host import AnyGroup, GroupClient
+from krammar.broker.groups.host import AnyGroup, GroupClient, OffsetGroup
 from krammar.broker.groups.member import join_error, size_of
 from krammar.broker.groups.migration import Migration
 from krammar.broker.groups.offset_manager import OffsetManager
 from krammar.broker.groups.records import fits
 from krammar.broker.groups.shards import Shards
+from krammar.broker.groups.share_group import ShareGroup
+from krammar.broker.groups.share_offsets import ShareOffsets, not_a
+from krammar.broker.groups.share_protocol import ShareProtocol, check_share_heartbeat
 from krammar.broker.nodes import Logs
+from krammar.broker.share.state import ShareStates
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.util.turns import Slices, Steps
@@ -42,6 +46,7 @@ class GroupCoordinator:
 
     Attributes:
         offsets: the committed offsets of the groups
+        share_offsets: the start offsets of share groups
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class GroupCoordinator:
         logs: Logs,
         topics: Topics,
         slices: Slices,
+        share_states: ShareStates,
     ) -> None:
         self._config = config
         self._timers = timers
@@ -63,6 +69,8 @@ class GroupCoordinator:
         )
         self._consumer = ConsumerProtocol(shards, config, cluster, self._classic, migration)
         self._classic_members = ClassicMembers(self._consumer, cluster, migration)
+        self._share = ShareProtocol(shards, config, cluster, share_states)
+        self.share_offsets = ShareOffsets(shards, share_states)
         self.offsets = OffsetManager(config, timers, shards, topics, self._classic)
         self.take_over, self.close = shards.take_over, shards.close
 
@@ -74,6 +82,8 @@ class GroupCoordinator:
     def _loaded(self, group: AnyGroup) -> None:
         if isinstance(group, ClassicGroup):
             self._classic.loaded(group)
+        elif isinstance(group, ShareGroup):
+            self._share.loaded(group)
         else:
             self._consumer.loaded(group)
 
@@ -100,7 +110,7 @@ class GroupCoordinator:
             reply(join_error(error.code, request.member_id))
         return held.response()
 
-    def _group_to_join(self, request: kw.JoinGroupRequest) -> AnyGroup:
+    def _group_to_join(self, request: kw.JoinGroupRequest) -> OffsetGroup:
         if not request.group_id:
             raise ApiError(kw.ErrorCode.INVALID_GROUP_ID)
         names = (protocol.name for protocol in request.protocols)
@@ -116,6 +126,8 @@ class GroupCoordinator:
             raise ApiError(kw.ErrorCode.INVALID_SESSION_TIMEOUT)
         shard = self._shards.of(request.group_id)
         group = shard.groups.get(request.group_id)
+        if isinstance(group, ShareGroup):
+            raise ApiError(kw.ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         if group is None or (isinstance(group, ConsumerGroup) and group.state is GroupState.EMPTY):
             if request.member_id:
                 raise ApiError(kw.ErrorCode.UNKNOWN_MEMBER_ID)
@@ -126,7 +138,7 @@ class GroupCoordinator:
             raise ApiError(kw.ErrorCode.GROUP_MAX_SIZE_REACHED)
         return group
 
-    def _instead(self, group: Created, old: AnyGroup | None) -> Created:
+    def _instead(self, group: Created, old: OffsetGroup | None) -> Created:
         """Return a new group, which takes the place of an empty one of the other protocol."""
         if old is not None:
             group.stored = old.stored
@@ -136,7 +148,7 @@ class GroupCoordinator:
     def sync(
         self, request: kw.SyncGroupRequest
     ) -> kw.SyncGroupResponse | Awaitable[kw.SyncGroupResponse]:
-        group = self._shards.named(request.group_id)
+        group = self._member_group(request.group_id)
         if isinstance(group, ConsumerGroup):
             return self._classic_members.sync(group, request)
         held: Held[kw.SyncGroupResponse] = Held(self._timers)
@@ -144,11 +156,18 @@ class GroupCoordinator:
         return held.response()
 
     def heartbeat(self, request: kw.HeartbeatRequest) -> None:
-        group = self._shards.named(request.group_id)
+        group = self._member_group(request.group_id)
         if isinstance(group, ConsumerGroup):
             self._classic_members.heartbeat(group, request)
         else:
             self._classic.heartbeat(group, request)
+
+    def _member_group(self, group_id: str) -> OffsetGroup:
+        """Return a group that can have members of the classic protocol."""
+        group = self._shards.named(group_id)
+        if isinstance(group, ShareGroup):
+            raise ApiError(kw.ErrorCode.UNKNOWN_MEMBER_ID)
+        return group
 
     def leave(
         self, group_id: str, members: Sequence[kw.LeaveGroupRequest.MemberIdentity]
@@ -156,6 +175,8 @@ class GroupCoordinator:
         if not group_id:
             raise ApiError(kw.ErrorCode.INVALID_GROUP_ID)
         group = self.find(group_id) or ClassicGroup(group_id, None)
+        if isinstance(group, ShareGroup):
+            raise ApiError(kw.ErrorCode.UNKNOWN_MEMBER_ID)
         if isinstance(group, ConsumerGroup):
             return self._consumer.leave(group, members)
         return self._classic.leave(group, members)
@@ -167,6 +188,8 @@ class GroupCoordinator:
         check_heartbeat(request, self._config.group_consumer_assignors)
         group_id, epoch = request.group_id, request.member_epoch
         group = self._shards.of(group_id).groups.get(group_id)
+        if isinstance(group, ShareGroup):
+            raise not_a(group_id, "consumer")
         if group is None and epoch != 0:
             kind = "Consumer group" if epoch > 0 else "Group"
             raise ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {group_id} not found.")
@@ -175,6 +198,22 @@ class GroupCoordinator:
         ):
             group = self._instead(ConsumerGroup(group_id), group)
         return self._consumer.heartbeat(group, request, client)
+
+    def share_heartbeat(
+        self, request: kw.ShareGroupHeartbeatRequest, client: GroupClient
+    ) -> kw.ShareGroupHeartbeatResponse:
+        """Handle the heartbeat of a member of a share group, which is created if it does not exist."""
+        check_share_heartbeat(request)
+        group_id = request.group_id
+        group = self._shards.of(group_id).groups.get(group_id)
+        if group is None:
+            if request.member_epoch != 0:
+                kind = "Share group" if request.member_epoch > 0 else "Group"
+                raise ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND, f"{kind} {group_id} not found.")
+            group = ShareGroup(group_id)
+        if not isinstance(group, ShareGroup):
+            raise not_a(group_id, "share")
+        return self._share.heartbeat(group, request, client)
 
     # -- administration
 
@@ -191,7 +230,10 @@ class GroupCoordinator:
         If a member joins between the steps, the deletion ends with NON_EMPTY_GROUP, and the offsets
         that are left stay.
         """
-        self._without_members(group_id)
+        group = self._without_members(group_id)
+        if isinstance(group, ShareGroup):
+            yield from self._deleting_share_group(group)
+            return
         shard = self._shards.of(group_id)
         offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]
         for begin in range(0, len(offsets), shard.forgotten_at_once):
@@ -201,6 +243,12 @@ class GroupCoordinator:
         # Usually none; other requests may have committed some between the steps.
         offsets = [(group_id, where) for where in shard.offsets.all_of(group_id)]
         self._shards.forget(shard, offsets, [self._without_members(group_id)])
+
+    def _deleting_share_group(self, group: ShareGroup) -> Steps[None]:
+        """Delete a share group after the states of its partitions, in steps."""
+        yield from self.share_offsets.deleting_states(group)
+        shard = self._shards.of(group.group_id)
+        self._shards.forget(shard, [], [self._without_members(group.group_id)])
 
     def _without_members(self, group_id: str) -> AnyGroup:
         """Return a group. Raises ApiError if it has members, or does not exist."""

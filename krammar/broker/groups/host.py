@@ -1,4 +1,4 @@
-"""What both group protocols need of a broker: time, timers, storage, and another thread."""
+"""What the group protocols need of a broker: time, timers, storage, and another thread."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import Key
 from krammar.broker.groups.member import Member
+from krammar.broker.groups.share_group import ShareGroup
 
 T = TypeVar("T")
 
-AnyGroup = ClassicGroup | ConsumerGroup
+# A group whose members commit offsets.
+OffsetGroup = ClassicGroup | ConsumerGroup
+AnyGroup = OffsetGroup | ShareGroup
 
 # The keys of a classic group's timers.
 JOIN: Key = (0, "join")
@@ -42,7 +45,7 @@ class Host(Protocol):
     def store(self, group: AnyGroup) -> None:
         """Write the group with all members and assignments. Raises ApiError.
 
-        A consumer group that cannot be written is replaced by its state in the log.
+        A consumer or share group that cannot be written is replaced by its state in the log.
         """
 
     def in_thread(

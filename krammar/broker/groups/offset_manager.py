@@ -16,9 +16,11 @@ from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.classic_protocol import ClassicProtocol
 from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import CONSUMER, Commit, GroupState
+from krammar.broker.groups.host import OffsetGroup
 from krammar.broker.groups.offsets import CommittedOffset, TopicPartition
 from krammar.broker.groups.shard import Shard
 from krammar.broker.groups.shards import Shards
+from krammar.broker.groups.share_group import ShareGroup
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
 from krammar.util.turns import Steps, finish
@@ -85,6 +87,8 @@ class OffsetManager:
                     else kw.ErrorCode.ILLEGAL_GENERATION
                 )
             group = ClassicGroup(group_id, None)
+        if isinstance(group, ShareGroup):
+            raise ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND)
         member = group.members.get(member_id)
         if not transactional and not with_epochs and member is not None and not member.protocols:
             raise ApiError(kw.ErrorCode.UNSUPPORTED_VERSION)
@@ -126,7 +130,7 @@ class OffsetManager:
         self, group_id: str, offsets: Iterable[TopicPartition]
     ) -> Steps[dict[TopicPartition, kw.ErrorCode]]:
         """Delete offsets in steps, except of topics that members read. Returns an error code per offset."""
-        group = self._shards.named(group_id, kw.ErrorCode.GROUP_ID_NOT_FOUND)
+        group = self._named(group_id)
         # Consumers declare their subscriptions, so the offsets of other topics can be deleted.
         if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
             raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
@@ -136,7 +140,7 @@ class OffsetManager:
         wanted = iter(dict.fromkeys(offsets))
         while some := list(islice(wanted, shard.forgotten_at_once)):
             # Members may have subscribed to topics since the last step.
-            group = self._shards.named(group_id, kw.ErrorCode.GROUP_ID_NOT_FOUND)
+            group = self._named(group_id)
             gone = []
             for where in some:
                 is_read = group.reads(where[0])
@@ -149,6 +153,13 @@ class OffsetManager:
                 yield from shard.forgetting(gone)
             yield None
         return results
+
+    def _named(self, group_id: str) -> OffsetGroup:
+        """Return a group that commits offsets. Raises ApiError."""
+        group = self._shards.named(group_id, kw.ErrorCode.GROUP_ID_NOT_FOUND)
+        if isinstance(group, ShareGroup):
+            raise ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND)
+        return group
 
     # -- clean-up
 

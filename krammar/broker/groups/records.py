@@ -23,6 +23,7 @@ from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import GroupState
 from krammar.broker.groups.host import AnyGroup
 from krammar.broker.groups.member import AWAY, Member, Place, by_topic, places_of
+from krammar.broker.groups.share_group import InitializedTopic, ShareGroup, ShareMember
 from krammar.logfiles.names import MAX_EPOCH, epoch_problem, partition_problem, topic_problem
 from krammar.wire.batches import Record
 
@@ -39,8 +40,22 @@ GROUP = "ConsumerGroupMetadata"
 PATTERN = "ConsumerGroupRegularExpression"
 MEMBER = "ConsumerGroupMemberMetadata"
 CLASSIC = "GroupMetadata"
-_ORDER = (CURRENT, TARGET, TARGETS, MEMBER, PATTERN, TOPICS, GROUP, CLASSIC)
-_NAMES = dict.fromkeys((CURRENT, TARGET, MEMBER), "member_id") | {PATTERN: "regular_expression"}
+SHARE_CURRENT = "ShareGroupCurrentMemberAssignment"
+SHARE_TARGET = "ShareGroupTargetAssignmentMember"
+SHARE_TARGETS = "ShareGroupTargetAssignmentMetadata"
+SHARE_MEMBER = "ShareGroupMemberMetadata"
+SHARE_STATES = "ShareGroupStatePartitionMetadata"
+SHARE_TOPICS = "ShareGroupPartitionMetadata"
+SHARE_GROUP = "ShareGroupMetadata"
+_ORDER = (
+    *(CURRENT, TARGET, TARGETS, MEMBER, PATTERN, TOPICS, GROUP),
+    *(SHARE_CURRENT, SHARE_TARGET, SHARE_TARGETS, SHARE_MEMBER, SHARE_STATES, SHARE_TOPICS),
+    *(SHARE_GROUP, CLASSIC),
+)
+_OF_MEMBERS = (CURRENT, TARGET, MEMBER, SHARE_CURRENT, SHARE_TARGET, SHARE_MEMBER)
+_NAMES = dict.fromkeys(_OF_MEMBERS, "member_id") | {PATTERN: "regular_expression"}
+# The records without which a group does not exist.
+ROOTS = frozenset({GROUP, SHARE_GROUP, CLASSIC})
 
 # The fields of records for the attributes of a member. The others need a conversion.
 _CLASSIC_FIELDS = {
@@ -114,6 +129,8 @@ def _key(group: AnyGroup, key: RecordKey) -> bytes:
 def _all_records(group: AnyGroup) -> dict[RecordKey, Any]:
     if isinstance(group, ClassicGroup):
         return {(CLASSIC, ""): _classic(group)}
+    if isinstance(group, ShareGroup):
+        return _share_records(group)
     found: dict[RecordKey, Any] = {
         (GROUP, ""): ConsumerGroupMetadataValue(
             epoch=group.group_epoch, metadata_hash=group.topics_hash
@@ -123,8 +140,38 @@ def _all_records(group: AnyGroup) -> dict[RecordKey, Any]:
         ),
     }
     found |= {(PATTERN, pattern): value for pattern, value in group.matches.items()}
+    return found | _of_members(group, _MEMBER_RECORDS)
+
+
+def _share_records(group: ShareGroup) -> dict[RecordKey, Any]:
+    found: dict[RecordKey, Any] = {
+        (SHARE_GROUP, ""): kafka_wire.ShareGroupMetadataValue(
+            epoch=group.group_epoch, metadata_hash=group.topics_hash
+        ),
+        (SHARE_TARGETS, ""): kafka_wire.ShareGroupTargetAssignmentMetadataValue(
+            assignment_epoch=group.assignment_epoch, assignment_timestamp=group.assigned_at
+        ),
+    }
+    if group.initialized or (SHARE_STATES, "") in group.stored:
+        kind = kafka_wire.ShareGroupStatePartitionMetadataValue
+        found[SHARE_STATES, ""] = kind(
+            initialized_topics=[
+                kind.TopicPartitionsInfo(
+                    topic_id=topic_id, topic_name=topic.name, partitions=sorted(topic.partitions)
+                )
+                for topic_id, topic in group.initialized.items()
+            ]
+        )
+    return found | _of_members(group, _SHARE_MEMBER_RECORDS)
+
+
+def _of_members(
+    group: ConsumerGroup | ShareGroup, builders: Mapping[str, Callable[[Any], Any]]
+) -> dict[RecordKey, Any]:
+    """Return the records of all members; those of members that have not changed are the stored ones."""
+    found = {}
     for member_id, member in group.members.items():
-        for kind, build in _MEMBER_RECORDS.items():
+        for kind, build in builders.items():
             key = (kind, member_id)
             found[key] = (
                 build(member)
@@ -190,6 +237,37 @@ _MEMBER_RECORDS: dict[str, Callable[[Member], Any]] = {
 }
 
 
+def _share_member(member: ShareMember) -> kafka_wire.ShareGroupMemberMetadataValue:
+    return kafka_wire.ShareGroupMemberMetadataValue(
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=[*member.topics],
+    )
+
+
+def _share_target(member: ShareMember) -> kafka_wire.ShareGroupTargetAssignmentMemberValue:
+    kind = kafka_wire.ShareGroupTargetAssignmentMemberValue
+    return kind(topic_partitions=topics_of(member.target, kind.TopicPartition))
+
+
+def _share_current(member: ShareMember) -> kafka_wire.ShareGroupCurrentMemberAssignmentValue:
+    kind = kafka_wire.ShareGroupCurrentMemberAssignmentValue
+    return kind(
+        member_epoch=member.epoch,
+        previous_member_epoch=member.previous_epoch,
+        state=GroupMemberState.STABLE,
+        assigned_partitions=topics_of(member.assigned, kind.TopicPartitions),
+    )
+
+
+_SHARE_MEMBER_RECORDS: dict[str, Callable[[ShareMember], Any]] = {
+    SHARE_MEMBER: _share_member,
+    SHARE_TARGET: _share_target,
+    SHARE_CURRENT: _share_current,
+}
+
+
 def topics_of(places: Mapping[Place, int] | frozenset[Place], make: Callable[..., T]) -> list[T]:
     """Build one object per topic, with its id and partitions in order."""
     return [
@@ -211,6 +289,8 @@ def read_group(group_id: str, stored: Mapping[RecordKey, Any]) -> AnyGroup:
     """Convert the values of a group's records to the group."""
     if (CLASSIC, "") in stored:
         return _read_classic(group_id, stored[CLASSIC, ""])
+    if (GROUP, "") not in stored and (SHARE_GROUP, "") in stored:
+        return _read_share(group_id, stored)
     group = ConsumerGroup(group_id)
     group.stored = dict(stored)
     for (kind, name), value in stored.items():
@@ -256,6 +336,44 @@ def _read_member(
             _read_epochs(current.assigned_partitions, epoch),
             _read_epochs(current.partitions_pending_revocation, epoch),
         )
+    return member
+
+
+def _read_share(group_id: str, stored: Mapping[RecordKey, Any]) -> ShareGroup:
+    group = ShareGroup(group_id)
+    group.stored = dict(stored)
+    for (kind, name), value in stored.items():
+        if kind == SHARE_GROUP:
+            group.group_epoch, group.topics_hash = value.epoch, value.metadata_hash
+        elif kind == SHARE_TARGETS:
+            group.assignment_epoch = value.assignment_epoch
+            group.assigned_at = value.assignment_timestamp
+        elif kind == SHARE_STATES:
+            # The state of topics that were being initialized is initialized again.
+            group.initialized = {
+                topic.topic_id: InitializedTopic(topic.topic_name, set(topic.partitions))
+                for topic in value.initialized_topics
+            }
+        elif kind == SHARE_MEMBER:
+            group.add(_read_share_member(name, value, stored))
+    return group
+
+
+def _read_share_member(member_id: str, value: Any, stored: Mapping[RecordKey, Any]) -> ShareMember:
+    member = ShareMember(
+        member_id,
+        value.client_id,
+        value.client_host,
+        value.rack_id,
+        tuple(sorted(set(value.subscribed_topic_names))),
+    )
+    target = stored.get((SHARE_TARGET, member_id))
+    if target is not None:
+        member.target = frozenset(places_of(target.topic_partitions))
+    current = stored.get((SHARE_CURRENT, member_id))
+    if current is not None:
+        member.epoch, member.previous_epoch = current.member_epoch, current.previous_member_epoch
+        member.assigned = frozenset(places_of(current.assigned_partitions))
     return member
 
 
@@ -356,6 +474,19 @@ def _check_current(key: Any, value: Any) -> None:
                     _refuse("assignment_epochs", f"{epoch} is not the epoch of a member")
 
 
+def _check_share_current(key: Any, value: Any) -> None:
+    for name in ("member_epoch", "previous_member_epoch"):
+        _refuse(name, epoch_problem(getattr(value, name)))
+    if value.state != GroupMemberState.STABLE:
+        _refuse("state", f"{int(value.state)} is not the state of a share group's member")
+    _check_partitions(value.assigned_partitions)
+
+
+def _check_share_states(key: Any, value: Any) -> None:
+    _check_partitions(value.initializing_topics)
+    _check_partitions(value.initialized_topics)
+
+
 def _check_partitions(topics: Iterable[Any]) -> None:
     for topic in topics:
         for number in topic.partitions:
@@ -383,4 +514,9 @@ _CHECKS: dict[str, Callable[[Any, Any], None]] = {
     "ConsumerGroupTargetAssignmentMember": _check_target,
     "ConsumerGroupMemberMetadata": _check_member,
     "ConsumerGroupCurrentMemberAssignment": _check_current,
+    "ShareGroupMetadata": _check_group,
+    "ShareGroupTargetAssignmentMetadata": _check_targets,
+    "ShareGroupTargetAssignmentMember": _check_target,
+    "ShareGroupCurrentMemberAssignment": _check_share_current,
+    "ShareGroupStatePartitionMetadata": _check_share_states,
 }

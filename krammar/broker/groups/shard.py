@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from krammar.broker.cluster import OFFSETS_TOPIC
 from krammar.broker.groups import records
 from krammar.broker.groups.classic_group import ClassicGroup
-from krammar.broker.groups.consumer_group import ConsumerGroup
 from krammar.broker.groups.group import GroupState
 from krammar.broker.groups.host import AnyGroup
 from krammar.broker.groups.offsets import CommittedOffset, Offsets, offset_record, read_offset
 from krammar.broker.groups.records import check_group_record
+from krammar.broker.groups.share_group import ShareGroup
 from krammar.logfiles.internal_topics import decode_record
 from krammar.util.logs import FewWarnings
 from krammar.util.turns import Steps, finish
@@ -40,7 +40,7 @@ class Shard:
     def __init__(self, log: PartitionLog, warn: Callable[[str], None]) -> None:
         """Load the groups and offsets from a log.
 
-        Records of other kinds, such as share groups, are ignored. Corrupt and invalid records are
+        Records of other kinds, such as streams groups, are ignored. Corrupt and invalid records are
         skipped.
 
         Args:
@@ -97,7 +97,7 @@ class Shard:
             values = stored.setdefault(group_id, {})
             if value is None:
                 values.pop(own, None)
-                if decoded.kind in (records.CLASSIC, records.GROUP):
+                if decoded.kind in records.ROOTS:
                     self.groups.pop(group_id, None)
             else:
                 values[own] = value
@@ -145,7 +145,7 @@ class Shard:
         if changed:
             self.log.append_records(changed)
         group.stored = stored
-        if isinstance(group, ConsumerGroup):
+        if not isinstance(group, ClassicGroup):
             group.touched.clear()
         self.groups[group.group_id] = group
 
@@ -200,12 +200,15 @@ class Shard:
     ) -> tuple[list[tuple[str, TopicPartition]], bool]:
         """Find the expired offsets of a group. Returns them, and whether it then has neither members nor offsets.
 
+        Share groups do not expire.
         Offsets that an open transaction may change do not expire.
 
         Args:
             now: milliseconds since 1970
             retention: milliseconds
         """
+        if isinstance(group, ShareGroup):
+            return [], False
         committed = self.offsets.of_group(group.group_id)
         pending = self.offsets.pending(group.group_id)
         over = [

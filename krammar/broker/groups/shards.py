@@ -13,12 +13,13 @@ import kafka_wire as kw
 
 from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata
 from krammar.broker.errors import ApiError, coordinator_errors
-from krammar.broker.groups.consumer_group import ConsumerGroup
+from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.group import Key
 from krammar.broker.groups.host import AnyGroup
 from krammar.broker.groups.offsets import TopicPartition
-from krammar.broker.groups.records import GROUP, fits
+from krammar.broker.groups.records import CLASSIC, fits
 from krammar.broker.groups.shard import Shard
+from krammar.broker.groups.share_group import ShareGroup
 from krammar.broker.nodes import Logs
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
@@ -146,7 +147,7 @@ class Shards:
         for number in numbers:
             for group in self._shards.pop(number).groups.values():
                 self.cancel_all(group)
-                for member in group.members.values():
+                for member in () if isinstance(group, ShareGroup) else group.members.values():
                     member.fail(kw.ErrorCode.NOT_COORDINATOR, member.member_id)
 
     # -- the interface `Host`
@@ -179,9 +180,8 @@ class Shards:
                 shard.store(group)
             except ApiError as error:
                 log.warning("group %s could not be written: %s", group.group_id, error)
-                if group.stored and (
-                    isinstance(group, ConsumerGroup) or (GROUP, "") in group.stored
-                ):
+                was_classic = (CLASSIC, "") in group.stored
+                if group.stored and not (isinstance(group, ClassicGroup) and was_classic):
                     self.cancel_all(group)
                     self._announce(shard.restore(group))
                 raise

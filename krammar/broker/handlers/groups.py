@@ -3,7 +3,7 @@
 FindCoordinator, v0 to v6:
 
 - v1 asks for the coordinators of transactions, too (KIP-98). v4 asks for several keys (KIP-699).
-- v6 can ask for share-partitions (KIP-932), which this broker refuses.
+- v6 asks for the coordinators of share partitions, too (KIP-932).
 
 JoinGroup, v0 to v9:
 
@@ -45,15 +45,17 @@ from uuid import uuid4
 import kafka_wire as kw
 
 from krammar.authorization.operations import NOT_ASKED
-from krammar.broker.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from krammar.broker.cluster import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.groups.classic_group import ClassicGroup
 from krammar.broker.groups.consumer_group import ConsumerGroup
-from krammar.broker.groups.group import Group, GroupState
-from krammar.broker.groups.host import GroupClient, TopicRights
+from krammar.broker.groups.group import GroupState
+from krammar.broker.groups.host import AnyGroup, GroupClient, TopicRights
 from krammar.broker.groups.member import AWAY, Member, Place, by_topic
+from krammar.broker.groups.share_offsets import not_a
 from krammar.broker.metadata_records import GROUP_VERSION
 from krammar.broker.session import GROUP_OPERATIONS
+from krammar.broker.share.state import parse_coordinator_key
 from krammar.util.turns import Steps, one_by_one
 
 if TYPE_CHECKING:
@@ -70,7 +72,9 @@ if TYPE_CHECKING:
 _COORDINATORS: dict[int, str] = {
     kw.CoordinatorType.GROUP: OFFSETS_TOPIC,
     kw.CoordinatorType.TRANSACTION: TRANSACTIONS_TOPIC,
+    kw.CoordinatorType.SHARE: SHARE_STATE_TOPIC,
 }
+_FIRST_WITH_SHARE = 6
 
 # Encoding so many names takes 5 ms. A thread encodes the response to a request that needs several
 # slices.
@@ -114,6 +118,8 @@ class GroupHandlers:
         message = f"Coordinators of type {key_type} are not supported."
         code = kw.ErrorCode.INVALID_REQUEST
         name = _COORDINATORS.get(key_type)
+        if name == SHARE_STATE_TOPIC and not (version >= _FIRST_WITH_SHARE and _is_share_key(key)):
+            name = None
         if name is not None:
             code = kw.ErrorCode.COORDINATOR_NOT_AVAILABLE
             node_id = -1
@@ -241,7 +247,7 @@ class GroupHandlers:
             if not isinstance(group, ClassicGroup):
                 described.group_state = GroupState.DEAD.value
                 if version >= 6:
-                    raise _not_found(group_id, group)
+                    raise _not_found(group_id, group, "classic")
                 described.authorized_operations = operations
                 return described
             is_stable = group.state is GroupState.STABLE
@@ -274,7 +280,7 @@ class GroupHandlers:
                 self._check_enabled()
                 group = self.groups.find(group_id)
                 if not isinstance(group, ConsumerGroup):
-                    raise _not_found(group_id, group)
+                    raise _not_found(group_id, group, "consumer")
                 described.group_state = group.state.value
                 described.group_epoch = group.group_epoch
                 described.assignment_epoch = group.assignment_epoch
@@ -331,13 +337,19 @@ class GroupHandlers:
         return kw.DeleteGroupsResponse(results=results)
 
 
+def _is_share_key(key: str) -> bool:
+    try:
+        return bool(parse_coordinator_key(key))
+    except ValueError:
+        return False
+
+
 def _client(session: Session, version: int) -> GroupClient:
     # Kafka shows addresses in Java's form, with a leading slash.
     return GroupClient(session.client_id or "", f"/{session.host}", version)
 
 
-def _not_found(group_id: str, group: Group | None) -> ApiError:
-    problem = "not found"
+def _not_found(group_id: str, group: AnyGroup | None, kind: str) -> ApiError:
     if group is not None:
-        problem = f"is not a {'classic' if isinstance(group, ConsumerGroup) else 'consumer'} group"
-    return ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {problem}.")
+        return not_a(group_id, kind)
+    return ApiError(kw.ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")

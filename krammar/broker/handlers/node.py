@@ -225,7 +225,7 @@ class NodeHandlers:
         changed = [
             kw.FeatureLevelRecord(name=name, feature_level=level)
             for name, level in levels.items()
-            if level != self.cluster.features.get(name, 0)
+            if level != self.cluster.features.get(name)
         ]
         response = kw.UpdateFeaturesResponse(error_message=None)
         with errors_in(response):

@@ -28,8 +28,7 @@ from typing import Any
 
 import kafka_wire as kw
 
-from krammar.broker.cluster import OFFSETS_TOPIC, ClusterMetadata
-from krammar.broker.cluster import TRANSACTIONS_TOPIC
+from krammar.broker.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, ClusterMetadata
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.nodes import Logs
 from krammar.broker.patterns import whole_match

@@ -21,8 +21,6 @@ from krammar.wire.representation import kinds_of, named
 MOST_ENTRIES = 1000
 # By API: the list in the request, and the list in the response with an error for each entry.
 _ENTRIES = {
-    "DescribeShareGroupOffsets": ("groups", "groups"),
-    "ShareGroupDescribe": ("group_ids", "groups"),
     "StreamsGroupDescribe": ("group_ids", "groups"),
     "WriteTxnMarkers": ("markers", "markers"),
 }

@@ -181,7 +181,7 @@ def update_record(key: SharePartitionKey, snapshot_epoch: int, update: ShareStat
     return Record(key=own.encode(), value=value.encode())
 
 
-def tombstone(key: SharePartitionKey) -> Record:
+def state_tombstone(key: SharePartitionKey) -> Record:
     """Build the record that deletes the state of a share partition."""
     return Record(key=_snapshot_key(key), value=None)
 
@@ -203,7 +203,7 @@ def _stored(batches: Iterable[StateBatch], make: Any) -> list[Any]:
     ]
 
 
-def batches_of(batches: Iterable[Any]) -> tuple[StateBatch, ...]:
+def state_batches(batches: Iterable[Any]) -> tuple[StateBatch, ...]:
     """Convert the state batches of a record or a request."""
     return tuple(
         StateBatch(
@@ -213,7 +213,7 @@ def batches_of(batches: Iterable[Any]) -> tuple[StateBatch, ...]:
     )
 
 
-def read_snapshot(value: kw.ShareSnapshotValue) -> Snapshot:
+def snapshot_of(value: kw.ShareSnapshotValue) -> Snapshot:
     """Convert a snapshot record."""
     start = value.start_offset
     return Snapshot(
@@ -225,19 +225,19 @@ def read_snapshot(value: kw.ShareSnapshotValue) -> Snapshot:
             value.state_epoch,
             start,
             value.delivery_complete_count,
-            combined((), batches_of(value.state_batches), start),
+            combined((), state_batches(value.state_batches), start),
         ),
     )
 
 
-def read_update(value: kw.ShareUpdateValue) -> ShareStateUpdate:
+def update_of(value: kw.ShareUpdateValue) -> ShareStateUpdate:
     """Convert an update record, which has no state epoch."""
     return ShareStateUpdate(
         UNKNOWN,
         value.leader_epoch,
         value.start_offset,
         value.delivery_complete_count,
-        batches_of(value.state_batches),
+        state_batches(value.state_batches),
     )
 
 
@@ -249,7 +249,7 @@ def check_state_record(key: Any, value: Any) -> None:
         epoch = getattr(value, name, 0)
         if not UNKNOWN <= epoch <= MAX_EPOCH:
             raise ValueError(f"{name}: {epoch} is not a number from -1 to {MAX_EPOCH}")
-    if problem := state_problem(value.start_offset, batches_of(value.state_batches)):
+    if problem := state_problem(value.start_offset, state_batches(value.state_batches)):
         raise ValueError(problem)
 
 

@@ -21,11 +21,11 @@ from krammar.broker.share.records import (
     Snapshot,
     check_state_record,
     combined,
-    read_snapshot,
-    read_update,
+    snapshot_of,
     snapshot_record,
     state_problem,
-    tombstone,
+    state_tombstone,
+    update_of,
     update_record,
 )
 from krammar.logfiles.internal_topics import decode_record
@@ -93,10 +93,10 @@ class _StateLog:
             return
         check_state_record(own, value)
         if decoded.kind == SNAPSHOT:
-            self.states[key] = _Stored(read_snapshot(value), record.offset)
+            self.states[key] = _Stored(snapshot_of(value), record.offset)
         # An update without its snapshot has no meaning: the state was deleted in between.
         elif (known := self.states.get(key)) is not None:
-            known.snapshot = known.snapshot.updated(read_update(value))
+            known.snapshot = known.snapshot.updated(update_of(value))
             known.updates += 1
 
 
@@ -133,6 +133,16 @@ class ShareStates:
     # -- requests
 
     async def read(self, group: str, topic: UUID, partition: int, leader_epoch: int) -> ShareState:
+        """Do the same as ``load``. Share partitions wait for it, as if the coordinator were remote."""
+        return self.load(group, topic, partition, leader_epoch)
+
+    async def write(
+        self, group: str, topic: UUID, partition: int, update: ShareStateUpdate
+    ) -> None:
+        """Do the same as ``store``. Share partitions wait for it, as if the coordinator were remote."""
+        self.store(group, topic, partition, update)
+
+    def load(self, group: str, topic: UUID, partition: int, leader_epoch: int) -> ShareState:
         """Return the state of a share partition for its leader, and fence older leaders."""
         key = (group, topic, partition)
         self._check(group, topic, partition)
@@ -154,9 +164,7 @@ class ShareStates:
             self._append(states, key, begin)
         return state
 
-    async def write(
-        self, group: str, topic: UUID, partition: int, update: ShareStateUpdate
-    ) -> None:
+    def store(self, group: str, topic: UUID, partition: int, update: ShareStateUpdate) -> None:
         """Store what has changed of a share partition."""
         key = (group, topic, partition)
         self._check(group, topic, partition)
@@ -189,7 +197,7 @@ class ShareStates:
         complete = UNKNOWN if start_offset == UNKNOWN else 0
         state = ShareState(state_epoch, start_offset, complete, ())
         number = 0 if known is None else known.snapshot.snapshot_epoch + 1
-        self._snapshot(states, key, Snapshot(number, UNKNOWN, now, now, state))
+        self._snapshot(states, key, Snapshot(number, 0, now, now, state))
 
     def delete(self, group: str, topic: UUID, partition: int) -> None:
         """Delete the state of a share partition, if it exists."""
@@ -228,9 +236,9 @@ class ShareStates:
     def _of(self, key: SharePartitionKey) -> _StateLog:
         """Return the log of a share partition's state. Creates `__share_group_state` if it is missing."""
         self._topics.ensure_internal(SHARE_STATE_TOPIC)
-        return self._load(self.partition_for(*key))
+        return self._log_of(self.partition_for(*key))
 
-    def _load(self, number: int) -> _StateLog:
+    def _log_of(self, number: int) -> _StateLog:
         partition_log = self._logs.get(SHARE_STATE_TOPIC, number)
         if partition_log is None or partition_log.offline:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
@@ -247,7 +255,7 @@ class ShareStates:
 
     def _load_existing(self, number: int) -> _StateLog | None:
         try:
-            return self._load(number)
+            return self._log_of(number)
         except ApiError:  # requests that need the partition report the error
             return None
 
@@ -291,7 +299,7 @@ class ShareStates:
         states.states[key] = _Stored(snapshot, offset)
 
     def _forget(self, states: _StateLog, key: SharePartitionKey) -> None:
-        self._write(states, tombstone(key))
+        self._write(states, state_tombstone(key))
         del states.states[key]
 
     def _write(self, states: _StateLog, record: Record) -> int:

@@ -18,8 +18,8 @@ from kafka_wire import (
     ListGroupsRequest,
     OffsetCommitKey,
     OffsetCommitValue,
-    ShareGroupMetadataKey,
-    ShareGroupMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
 )
 
 from krammar.broker import Broker
@@ -137,12 +137,12 @@ def test_what_came_later_counts(tmp_path: Path) -> None:
 def test_records_that_are_not_understood_are_passed_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    foreign = ShareGroupMetadataKey(group_id="next").encode()
+    foreign = StreamsGroupMetadataKey(group_id="next").encode()
     value = OffsetCommitValue(version=3, offset=1).encode()
     written(
         tmp_path,
         [
-            Record(key=foreign, value=ShareGroupMetadataValue(version=0, epoch=1).encode()),
+            Record(key=foreign, value=StreamsGroupMetadataValue(version=0, epoch=1).encode()),
             Record(key=b"\x00\x63from the future", value=b"?"),
             Record(key=b"\x00", value=b"?"),
             Record(key=None, value=b"?"),

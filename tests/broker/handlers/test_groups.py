@@ -77,13 +77,27 @@ def test_the_protocols_of_a_group_are_limited(
     assert client.call(again, 9).error_code == 0
 
 
-@pytest.mark.parametrize("version", [3, 4, 6])
-def test_share_groups_have_no_coordinator_here(client: RawClient, version: int) -> None:
-    keys = {"coordinator_keys": ["a"]} if version >= 4 else {"key": "a"}
+# A group, a topic id and a partition.
+SHARE_KEY = "g:AAAAAAAAAAAAAAAAAAAABQ:0"
+
+
+@pytest.mark.parametrize(
+    ("version", "key"), [(3, SHARE_KEY), (4, SHARE_KEY), (6, "a"), (6, "a:b:0"), (6, ":AAAA:0")]
+)
+def test_share_partitions_are_only_found_by_valid_keys(
+    client: RawClient, version: int, key: str
+) -> None:
+    keys = {"coordinator_keys": [key]} if version >= 4 else {"key": key}
     request = FindCoordinatorRequest(key_type=CoordinatorType.SHARE, **keys)  # type: ignore[arg-type]
     response = client.call(request, version)
     (found,) = response.coordinators if version >= 4 else [response]
     assert (found.error_code, found.node_id, found.port) == (ErrorCode.INVALID_REQUEST, -1, -1)
+
+
+def test_the_coordinator_of_a_share_partition(broker: Broker, client: RawClient) -> None:
+    request = FindCoordinatorRequest(key_type=CoordinatorType.SHARE, coordinator_keys=[SHARE_KEY])
+    (found,) = client.call(request, 6).coordinators
+    assert (found.error_code, found.node_id, found.port) == (ErrorCode.NONE, 1, broker.port)
 
 
 @pytest.mark.parametrize(

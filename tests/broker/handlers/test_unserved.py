@@ -17,12 +17,10 @@ from kafka_wire import (
     ConsumerGroupDescribeRequest,
     CreateAclsRequest,
     DeleteAclsRequest,
-    DescribeShareGroupOffsetsRequest,
     ElectLeadersRequest,
     ErrorCode,
     FeatureLevelRecord,
     MetadataRequest,
-    ShareGroupDescribeRequest,
     StreamsGroupDescribeRequest,
     WriteTxnMarkersRequest,
 )
@@ -57,9 +55,6 @@ INTERNAL = {
     *(ApiKey.END_QUORUM_EPOCH, ApiKey.ALTER_PARTITION, ApiKey.ENVELOPE, ApiKey.FETCH_SNAPSHOT),
     *(ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT, ApiKey.ALLOCATE_PRODUCER_IDS),
     *(ApiKey.CONTROLLER_REGISTRATION, ApiKey.ASSIGN_REPLICAS_TO_DIRS, ApiKey.UPDATE_RAFT_VOTER),
-    *(ApiKey.INITIALIZE_SHARE_GROUP_STATE, ApiKey.READ_SHARE_GROUP_STATE),
-    *(ApiKey.WRITE_SHARE_GROUP_STATE, ApiKey.DELETE_SHARE_GROUP_STATE),
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
 }
 # Requests with an error per entry: two entries each.
 ENTRIES: dict[int, Any] = {
@@ -89,11 +84,7 @@ ENTRIES: dict[int, Any] = {
     ApiKey.ELECT_LEADERS: lambda: ElectLeadersRequest(
         topic_partitions=[ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0, 7])]
     ),
-    ApiKey.SHARE_GROUP_DESCRIBE: lambda: ShareGroupDescribeRequest(group_ids=["a", "b"]),
     ApiKey.STREAMS_GROUP_DESCRIBE: lambda: StreamsGroupDescribeRequest(group_ids=["a", "b"]),
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: lambda: DescribeShareGroupOffsetsRequest(
-        groups=[DescribeShareGroupOffsetsRequest.Group(group_id=name) for name in ("a", "b")]
-    ),
 }
 
 

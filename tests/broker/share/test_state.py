@@ -22,6 +22,7 @@ from krammar.broker.share.records import (
 from krammar.broker.share.state import ShareStates, coordinator_key, parse_coordinator_key
 from krammar.logfiles.internal_topics import decode_record
 from krammar.wire.batches import Record
+from tests.support.waiting import until
 
 T = TypeVar("T")
 
@@ -193,24 +194,24 @@ def test_records_before_the_snapshots_are_pruned(tmp_path: Path) -> None:
         partition = Partition(broker)
         for offset in range(5):
             partition.initialize(start_offset=offset)
-        broker.advance_clock(300)
+        broker.advance_clock(300_000)
         log = broker.call(broker.logs.get, STATES, 0)
         assert log is not None
-        assert broker.call(lambda: log.log_start_offset) == 4
-        assert partition.read(-1).start_offset == 4
+        until(lambda: broker.call(lambda: log.log_start_offset) == 4)
+        assert partition.read().start_offset == 4
 
 
 def test_cold_states_do_not_hold_the_records_of_others(tmp_path: Path) -> None:
     with Broker.start(data_dir=tmp_path) as broker:
         partition = Partition(broker)
         partition.initialize(start_offset=7)
-        broker.advance_clock(299)
+        broker.advance_clock(200_000)
         broker.call(broker.share_states.initialize, "other", partition.topic, 0, 0, 0)
-        broker.advance_clock(2)
+        broker.advance_clock(101_000)
         log = broker.call(broker.logs.get, STATES, 0)
         assert log is not None
-        assert broker.call(lambda: log.log_start_offset) == 1
-        assert partition.read(-1).start_offset == 7
+        until(lambda: broker.call(lambda: log.log_start_offset) == 1)
+        assert partition.read().start_offset == 7
 
 
 def test_states_of_deleted_topics_are_pruned(partition: Partition) -> None:
@@ -218,10 +219,10 @@ def test_states_of_deleted_topics_are_pruned(partition: Partition) -> None:
     partition.initialize()
     topic = broker.cluster.topics["t"]
     broker.call(lambda: [*broker.topics.deleting(topic)])
-    broker.advance_clock(300)
+    broker.advance_clock(300_000)
     log = broker.call(broker.logs.get, STATES, 0)
     assert log is not None
-    assert broker.call(lambda: (log.log_start_offset, log.end_offset)) == (2, 2)
+    until(lambda: broker.call(lambda: (log.log_start_offset, log.end_offset)) == (2, 2))
 
 
 def test_corrupt_records_are_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
