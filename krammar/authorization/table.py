@@ -64,6 +64,7 @@ ERRORS = {
 }
 
 _ALTER_CLUSTER = (Ask(ALTER, CLUSTER, WHOLE),)
+_CLUSTER_ACTION = (Ask(CLUSTER_ACTION, CLUSTER, WHOLE),)
 _DESCRIBE_CLUSTER = (Ask(DESCRIBE, CLUSTER, WHOLE),)
 _READ_GROUP = (Ask(READ, GROUP, WHOLE),)
 _WRITE_TRANSACTION = Ask(WRITE, TRANSACTIONAL_ID, WHOLE)
@@ -87,6 +88,7 @@ TABLE: dict[str, tuple[Ask, ...]] = {
     "DeleteGroups": (Ask(DELETE, GROUP, EACH),),
     "DeleteRecords": (Ask(DELETE, TOPIC, EACH),),
     "DeleteShareGroupOffsets": (Ask(DELETE, GROUP, WHOLE), Ask(READ, TOPIC, EACH)),
+    "DeleteShareGroupState": _CLUSTER_ACTION,
     "DeleteTopics": (Ask(DELETE, TOPIC, EACH, unless=DELETE),),
     "DescribeAcls": _DESCRIBE_CLUSTER,
     "DescribeClientQuotas": (Ask(DESCRIBE_CONFIGS, CLUSTER, WHOLE),),
@@ -107,6 +109,7 @@ TABLE: dict[str, tuple[Ask, ...]] = {
     "FindCoordinator": (Ask(DESCRIBE, GROUP, EACH), Ask(DESCRIBE, TRANSACTIONAL_ID, EACH)),
     "Heartbeat": _READ_GROUP,
     "InitProducerId": (_WRITE_TRANSACTION,),
+    "InitializeShareGroupState": _CLUSTER_ACTION,
     "JoinGroup": _READ_GROUP,
     "LeaveGroup": _READ_GROUP,
     "ListConfigResources": (Ask(DESCRIBE_CONFIGS, CLUSTER, WHOLE),),
@@ -120,12 +123,15 @@ TABLE: dict[str, tuple[Ask, ...]] = {
     "OffsetFetch": (Ask(DESCRIBE, GROUP, EACH), *_DESCRIBE_TOPICS),
     "OffsetForLeaderEpoch": (Ask(DESCRIBE, TOPIC, EACH, unless=CLUSTER_ACTION),),
     "Produce": (_WRITE_TRANSACTION, Ask(WRITE, TOPIC, EACH)),
+    "ReadShareGroupState": _CLUSTER_ACTION,
+    "ReadShareGroupStateSummary": _CLUSTER_ACTION,
     "ShareGroupDescribe": (Ask(DESCRIBE, GROUP, EACH),),
     "ShareGroupHeartbeat": (Ask(READ, GROUP, WHOLE), Ask(DESCRIBE, TOPIC, WHOLE)),
     "SyncGroup": _READ_GROUP,
     "TxnOffsetCommit": (_WRITE_TRANSACTION, Ask(READ, GROUP, WHOLE), Ask(READ, TOPIC, EACH)),
     "UnregisterBroker": _ALTER_CLUSTER,
     "UpdateFeatures": _ALTER_CLUSTER,
+    "WriteShareGroupState": _CLUSTER_ACTION,
 }
 
 # DescribeCluster's bit field of operations needs Describe on the cluster. Delegation tokens belong to their users.

@@ -11,7 +11,12 @@ from uuid import UUID
 from kafka_wire import ConfigRecord, ConfigResourceType, ErrorCode, PartitionRecord
 
 from krammar.broker.errors import ApiError
-from krammar.broker.metadata_records import KRAFT_VERSION, METADATA_VERSION, OLDEST_LEVEL
+from krammar.broker.metadata_records import (
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    OLDEST_LEVEL,
+    SHARE_VERSION,
+)
 from krammar.wire.message import Codec
 
 if TYPE_CHECKING:
@@ -89,7 +94,7 @@ class Image:
     Attributes:
         topics: by name; ``topics_by_id`` by id; without ``__cluster_metadata``
         removed_topics: the ids of deleted topics, as far as the log still has them
-        features: the levels, by name; 0 for a feature that was turned off
+        features: the levels above 0, by name; also the level 0 of share.version
         configs: dynamic settings by (resource type, resource name), then by key
         brokers: registrations by broker id, including later changes
         scram: credentials by (mechanism, user)
@@ -177,7 +182,11 @@ class Image:
     # Changes.
 
     def _feature(self, record: Any) -> None:
-        self.features[record.name] = record.feature_level
+        # Without a level, the first share group turns them on; the level 0 leaves them off.
+        if record.feature_level > 0 or record.name == SHARE_VERSION:
+            self.features[record.name] = record.feature_level
+        else:
+            self.features.pop(record.name, None)
 
     def _topic(self, record: Any) -> None:
         other = self.topics.get(record.name) or self.topics_by_id.get(record.topic_id)

@@ -34,6 +34,7 @@ from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.metadata_records import (
     KRAFT_VERSION,
     METADATA_VERSION,
+    SHARE_VERSION,
     SUPPORTED_FEATURES,
     feature_problem,
 )
@@ -225,7 +226,7 @@ class NodeHandlers:
         changed = [
             kw.FeatureLevelRecord(name=name, feature_level=level)
             for name, level in levels.items()
-            if level != self.cluster.features.get(name)
+            if level != self.cluster.features.get(name, 0) or name == SHARE_VERSION
         ]
         response = kw.UpdateFeaturesResponse(error_message=None)
         with errors_in(response):

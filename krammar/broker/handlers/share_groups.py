@@ -159,7 +159,8 @@ class ShareGroupHandlers:
                     end = self.topics.end_offset(name, number)
                     complete = stored.state.delivery_complete_count
                     if UNKNOWN not in (end, complete, found.start_offset):
-                        found.lag = max(end - found.start_offset - complete, 0)
+                        # Negative beyond the end, as in Kafka.
+                        found.lag = end - found.start_offset - complete
             yield None
         return described
 

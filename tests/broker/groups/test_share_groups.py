@@ -396,7 +396,7 @@ def test_positions_of_a_group_that_does_not_exist_yet(client: RawClient, topic: 
     codes = [each.error_code for t in response.responses for each in t.partitions]
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes == [ErrorCode.NONE, unknown, unknown]
-    assert positions(client) == {("t", 2): (7, 0)}
+    assert positions(client) == {("t", 2): (7, -7)}
     assert describe(client).group_state == "Empty"
     assert places(heartbeat(client)) == [(topic, [0, 1, 2])]
 
