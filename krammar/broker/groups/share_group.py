@@ -122,7 +122,7 @@ class ShareGroup:
     def check_empty(self) -> None:
         """Raise ApiError(NON_EMPTY_GROUP) if the group has members."""
         if self.members:
-            raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP)
+            raise ApiError(kw.ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
 
     def reconcile(self, member: ShareMember) -> None:
         """Give a member its target. Several members can read a partition, so nobody has to wait."""

@@ -20,7 +20,7 @@ from krammar.authorization.operations import NOT_ASKED
 from krammar.broker.errors import ApiError, errors_in
 from krammar.broker.groups.host import GroupClient
 from krammar.broker.groups.member import by_topic
-from krammar.broker.groups.share_group import ShareMember
+from krammar.broker.groups.share_group import ShareGroup, ShareMember
 from krammar.broker.metadata_records import SHARE_VERSION
 from krammar.broker.session import GROUP_OPERATIONS
 from krammar.broker.share.records import UNKNOWN
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 # An error and its text, for partitions of topics that do not exist.
 _NO_TOPIC = ApiError(
     kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+)
+
+_NO_OFFSETS = ApiError(
+    kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete."
 )
 
 
@@ -128,8 +132,10 @@ class ShareGroupHandlers:
         return response
 
     def _initialized(self, group_id: str) -> list[tuple[str, list[int]]]:
-        """Return the topics of a share group with a position, and the partitions."""
-        group = self.groups.share_offsets.named(group_id)
+        """Return the topics of a share group with a position, and the partitions; none if it does not exist."""
+        group = self.groups.find(group_id)
+        if not isinstance(group, ShareGroup):
+            return []
         topics = self.cluster.topics_by_id
         return [
             (topics[topic_id].name, sorted(each.partitions))
@@ -150,9 +156,9 @@ class ShareGroupHandlers:
             )
             described.partitions.append(found)
             with errors_in(found):
-                if topic is None:
-                    raise _NO_TOPIC
-                stored = self.share_states.read_summary(group_id, topic.topic_id, number)
+                stored = None
+                if topic is not None:  # as in Kafka, others only have no position
+                    stored = self.share_states.read_summary(group_id, topic.topic_id, number)
                 if stored is not None:
                     found.start_offset = stored.state.start_offset
                     found.leader_epoch = stored.leader_epoch
@@ -219,8 +225,11 @@ class ShareGroupHandlers:
             return kw.DeleteShareGroupOffsetsResponse(
                 error_code=error.code, error_message=error.message
             )
-        response.responses += [
-            kw.DeleteShareGroupOffsetsResponse.Topic(topic_name=each.name, topic_id=each.topic_id)
-            for each in deleted
-        ]
+        for each in known.values():
+            result = kw.DeleteShareGroupOffsetsResponse.Topic(topic_name=each.name)
+            response.responses.append(result)
+            if each in deleted:
+                result.topic_id = each.topic_id
+            else:
+                _NO_OFFSETS.put_into(result)
         return response
