@@ -19,7 +19,7 @@ from krammar.broker import Broker, ConfigError
 from krammar.broker.cluster import TRANSACTIONS_TOPIC
 from krammar.broker.errors import ApiError
 from krammar.broker.meta_properties import random_uuid
-from krammar.broker.quotas.entities import check_entity, check_value, quota_record
+from krammar.broker.quotas.entities import check_quota_entity, check_quota_value, quota_record
 from krammar.broker.recent import RecentRequests
 from krammar.broker.security.users import record_of
 from krammar.client.partitioner import partition_of_key
@@ -189,10 +189,10 @@ class BrokerProbe:
     ) -> None:
         """Set quotas of an entity, by key; None removes one. Raises ConfigError."""
         try:
-            check_entity(entity)
+            check_quota_entity(entity)
             for key, value in values.items():
                 if value is not None:
-                    check_value(entity, key, value)
+                    check_quota_value(entity, key, value)
         except ApiError as error:
             raise ConfigError("quotas", None, error.message or error.code.name) from None
         records = [quota_record(entity, key, value) for key, value in values.items()]

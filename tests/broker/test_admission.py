@@ -30,6 +30,7 @@ from tests.support.waiting import PATIENCE
 
 
 def connected(port: int) -> socket.socket:
+    """A plain connection to a port."""
     return socket.create_connection(("127.0.0.1", port), PATIENCE)
 
 

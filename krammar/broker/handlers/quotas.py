@@ -22,8 +22,8 @@ from krammar.broker.quotas.entities import (
     TYPES,
     USER,
     Entity,
-    check_entity,
-    check_value,
+    check_quota_entity,
+    check_quota_value,
     quota_record,
 )
 from krammar.broker.session import Session
@@ -88,7 +88,7 @@ class QuotaHandlers:
                 if not is_new or len({op.key for op in entry.ops}) < len(entry.ops):
                     named = ", ".join(f"{kind}={name}" for kind, name in parts.items())
                     raise invalid_request(f"Ignoring duplicate entity {{{named}}}")
-                check_entity(parts)
+                check_quota_entity(parts)
                 records += yield from self._changes(parts, entity, entry.ops)
             if len(records) > MOST_RECORDS:
                 return (yield from _refused(request))
@@ -109,7 +109,7 @@ class QuotaHandlers:
             yield None
             known = self.cluster.quotas.get((entity, op.key))
             if not op.remove:
-                check_value(parts, op.key, op.value)
+                check_quota_value(parts, op.key, op.value)
             if known is None if op.remove else known is not None and known.value == op.value:
                 continue
             changes.append(quota_record(parts, op.key, None if op.remove else op.value))

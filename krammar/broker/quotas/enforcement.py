@@ -26,7 +26,7 @@ from krammar.broker.quotas.entities import (
     PRODUCE,
     REQUEST,
     canonical,
-    check_value,
+    check_quota_value,
     client_entities,
 )
 from krammar.broker.quotas.meters import Rate, TokenBucket
@@ -311,7 +311,7 @@ def _whole(milliseconds: float) -> int:
 def _problem(record: ClientQuotaRecord) -> str:
     """Return why a quota has no effect; empty if it has. Older versions of Kafka allow more."""
     try:
-        check_value(
+        check_quota_value(
             {part.entity_type: part.entity_name for part in record.entity}, record.key, record.value
         )
     except ApiError as error:

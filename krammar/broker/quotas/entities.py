@@ -39,7 +39,7 @@ _OF_ADDRESSES = frozenset({CONNECTION})
 _FRACTION = 1e-6
 
 
-def check_entity(parts: Mapping[str, str | None]) -> None:
+def check_quota_entity(parts: Mapping[str, str | None]) -> None:
     """Raise ApiError(INVALID_REQUEST) for an entity that no quota can have. ``parts`` are names by type."""
     if not parts:
         raise invalid_request("Invalid empty client quota entity")
@@ -59,7 +59,7 @@ def check_entity(parts: Mapping[str, str | None]) -> None:
         raise invalid_request(f"{address} is not a valid IP or resolvable host.")
 
 
-def check_value(parts: Mapping[str, str | None], key: str, value: float) -> None:
+def check_quota_value(parts: Mapping[str, str | None], key: str, value: float) -> None:
     """Raise ApiError(INVALID_REQUEST) for a key that an entity cannot have, or for its value."""
     if key not in (_OF_ADDRESSES if IP in parts else _OF_CLIENTS):
         raise invalid_request(f"Invalid configuration key {key}")

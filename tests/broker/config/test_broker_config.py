@@ -94,6 +94,7 @@ def test_attributes_are_the_keys_values() -> None:
         "metrics": "krammar.metrics",
         "racks": "krammar.racks",
         "oauthbearer_required_scope": "krammar.oauthbearer.required.scope",
+        "plain_any_password": "krammar.plain.any.password",
         "start_without": "krammar.start.without",
     }
     for name in set(BrokerSettings.__annotations__) - made_of_several:
