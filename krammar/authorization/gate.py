@@ -31,6 +31,7 @@ from krammar.authorization.table import (
     HIDDEN,
     IDEMPOTENT_WRITE,
     OPEN,
+    READ,
     TABLE,
     TOPIC,
     TRANSACTIONAL_ID,
@@ -72,8 +73,8 @@ _RESULTS = {
 _UNKNOWN = (Ask(CLUSTER_ACTION, CLUSTER, WHOLE),)
 # A whole refusal has the error beside the response's own also in each element.
 _EVERYWHERE = frozenset({"AlterPartitionReassignments", "ElectLeaders"})
-# The coordinator of the group answers them even if no topic remains.
-_ABOUT_A_GROUP = frozenset({"OffsetDelete", "OffsetFetch"})
+# They are handled even if no topic remains: by the coordinator of the group, or because a share session counts requests.
+_ABOUT_A_GROUP = frozenset({"OffsetDelete", "OffsetFetch", "ShareAcknowledge", "ShareFetch"})
 _WITH_CONFIGS = frozenset(ConfigResourceType) - {ConfigResourceType.UNKNOWN}
 # Where a batch has the lower byte of its attributes.
 _ATTRIBUTES = 22
@@ -327,6 +328,8 @@ class _Case:
 
     def _all_topics(self, ask: Ask) -> None:
         """A request for all topics is answered with those that the client may know."""
+        if self.api == "ShareFetch":  # for those of its session, which `_share_fetched` checks
+            return
         request, names = self.decision.request, self.gate.topics.names()
         if self.api != "DescribeTopicPartitions" or names is None:
             self.hide(ask)
@@ -570,6 +573,27 @@ def _fetched(case: _Case) -> None:
     case.decision.later.append(check)
 
 
+def _share_fetched(case: _Case) -> None:
+    """A share session has topics that a request does not name, and rights can end."""
+
+    def check(response: Any) -> Any:
+        for topic in response.responses:
+            name = case.gate.topics.name_of(topic.topic_id)
+            if name is not None and not case.may(READ, TOPIC, name):
+                topic.partitions = [
+                    kafka_wire.ShareFetchResponse.PartitionData(
+                        partition_index=part.partition_index,
+                        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                        error_message=ERRORS[TOPIC][1],
+                        records=b"",
+                    )
+                    for part in topic.partitions
+                ]
+        return response
+
+    case.decision.later.append(check)
+
+
 def _idempotent(case: _Case) -> None:
     """A producer without transactions needs the right to write to any topic, or IdempotentWrite (KIP-679)."""
     if (
@@ -599,6 +623,7 @@ _MORE: dict[str, Callable[[_Case], None]] = {
     "Fetch": _fetched,
     "InitProducerId": _idempotent,
     "Metadata": _metadata,
+    "ShareFetch": _share_fetched,
 }
 # What the response still must not show, also if nothing of the request is handled.
 _CHECKS: dict[str, Callable[[_Case, Any], Any]] = {

@@ -125,6 +125,8 @@ TABLE: dict[str, tuple[Ask, ...]] = {
     "Produce": (_WRITE_TRANSACTION, Ask(WRITE, TOPIC, EACH)),
     "ReadShareGroupState": _CLUSTER_ACTION,
     "ReadShareGroupStateSummary": _CLUSTER_ACTION,
+    "ShareAcknowledge": (Ask(READ, GROUP, WHOLE), Ask(READ, TOPIC, EACH)),
+    "ShareFetch": (Ask(READ, GROUP, WHOLE), Ask(READ, TOPIC, EACH)),
     "ShareGroupDescribe": (Ask(DESCRIBE, GROUP, EACH),),
     "ShareGroupHeartbeat": (Ask(READ, GROUP, WHOLE), Ask(DESCRIBE, TOPIC, WHOLE)),
     "SyncGroup": _READ_GROUP,

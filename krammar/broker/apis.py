@@ -200,6 +200,12 @@ APIS: dict[int, Api] = {
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Api(
         lambda of: of(handlers.share_groups.ShareGroupHandlers).delete_share_group_offsets, 0, 0
     ),
+    ApiKey.SHARE_FETCH: Api(
+        lambda of: of(handlers.share_fetch.ShareFetchHandlers).share_fetch, 1, 2
+    ),
+    ApiKey.SHARE_ACKNOWLEDGE: Api(
+        lambda of: of(handlers.share_fetch.ShareFetchHandlers).share_acknowledge, 1, 2
+    ),
 }
 
 # ApiVersions does not list these, but clients may send them: answered with UNSUPPORTED_VERSION. All
@@ -208,8 +214,6 @@ UNSERVED: dict[int, tuple[int, int]] = {
     ApiKey.WRITE_TXN_MARKERS: (0, 2),
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0),
     ApiKey.PUSH_TELEMETRY: (0, 0),
-    ApiKey.SHARE_FETCH: (0, 2),
-    ApiKey.SHARE_ACKNOWLEDGE: (0, 2),
     ApiKey.ADD_RAFT_VOTER: (0, 1),
     ApiKey.REMOVE_RAFT_VOTER: (0, 0),
     ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 1),

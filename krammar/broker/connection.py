@@ -193,6 +193,9 @@ class Connection(asyncio.BufferedProtocol):
         # The current request continues: a member that is joining a group stays in it until its
         # session times out. The response is dropped.
         self._hurry()
+        self.session.is_closed = True
+        for notify in self.session.on_close:
+            notify()
         if self._filtered is not None:
             self._filtered.closed()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from krammar.authorization.operations import bits
@@ -35,6 +35,8 @@ class Session:
         building: the bytes of records in the response that is being built
         request_size: bytes of the current request
         throttle_ms: for how many milliseconds the connection is muted after the response (KIP-219)
+        on_close: called when the connection is closed
+        is_closed: whether the connection is closed
     """
 
     listener: Listener
@@ -49,6 +51,8 @@ class Session:
     building: int = 0
     request_size: int = 0
     throttle_ms: int = 0
+    on_close: list[Callable[[], None]] = field(default_factory=list)
+    is_closed: bool = False
 
     @classmethod
     def begin(cls, listener: Listener, transport: BaseTransport, number: int) -> Session:

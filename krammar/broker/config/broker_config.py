@@ -61,6 +61,7 @@ class BrokerSettings:
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    group_share_max_share_sessions: int
     group_share_max_size: int
     offset_metadata_max_bytes: int
     offsets_retention_check_interval_ms: int

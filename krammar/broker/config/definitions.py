@@ -273,6 +273,39 @@ def split_address(name: str, text: str) -> tuple[str, int]:
     return host, port
 
 
+BY_DURATION = "by_duration:"
+# Days, hours, minutes and seconds (ISO 8601), as Java's Duration reads them.
+_DURATION = re.compile(
+    r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.I | re.A
+)
+_SECONDS = (86_400, 3600, 60, 1)
+
+
+def duration_ms(text: str) -> int:
+    """Return the milliseconds of a duration such as ``PT1H30M`` (ISO 8601). Raises ValueError."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a duration, such as PT1H30M")
+    parts = zip(found.groups(default="0"), _SECONDS, strict=True)
+    return sum(int(float(number) * seconds * 1000) for number, seconds in parts)
+
+
+def _check_share_offset_reset(name: str, value: str) -> None:
+    try:
+        if value not in ("earliest", "latest"):
+            kind, _, duration = value.partition(":")
+            if f"{kind}:" != BY_DURATION:
+                raise ValueError(f"{value!r} is unknown")
+            duration_ms(duration)
+    except ValueError:
+        reason = "must be earliest, latest, or by_duration and a duration, such as by_duration:PT1H"
+        api = (
+            f"Invalid value `{value}` for configuration {name}. The value must be either 'earliest', 'latest' or of "
+            "the format 'by_duration:<PnDTnHnMn.nS>'."
+        )
+        raise refused(name, value, reason, api) from None
+
+
 _PAIR = re.compile(r"[0-9]+:[0-9]+")
 _VALIDATORS: dict[str, Validator | None] = {
     "": None,
@@ -290,6 +323,7 @@ _VALIDATORS: dict[str, Validator | None] = {
     ),
     "retention": retention,
     "segment_age": segment_age,
+    "share_offset_reset": _check_share_offset_reset,
     "throttled_replicas": accept(
         lambda value: value == ["*"] or all(map(_PAIR.fullmatch, value)),
         "must be the literal '*' or a list of replicas in the following format: "

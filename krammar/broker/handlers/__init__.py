@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from krammar.broker.handlers import produce as produce
     from krammar.broker.handlers import quotas as quotas
     from krammar.broker.handlers import security as security
+    from krammar.broker.handlers import share_fetch as share_fetch
     from krammar.broker.handlers import share_groups as share_groups
     from krammar.broker.handlers import share_states as share_states
     from krammar.broker.handlers import topics as topics

@@ -213,6 +213,11 @@ class ShareStates:
         known = self._of(key).states.get(key)
         return None if known is None else known.snapshot
 
+    def all_keys(self) -> list[SharePartitionKey]:
+        """Return the share partitions that have a state, without those whose log cannot be read."""
+        loaded = map(self._load_existing, self._numbers())
+        return [key for each in loaded if each is not None for key in each.states]
+
     def partition_for(self, group: str, topic: UUID, partition: int) -> int:
         """Return the partition of `__share_group_state` that has the state of a share partition."""
         key = coordinator_key(group, topic, partition)
