@@ -19,6 +19,7 @@ from krammar.testing.clients import ClientSettings
 from krammar.testing.cluster import KafkaCluster
 from krammar.testing.groups import Group, Member
 from krammar.testing.records import Record
+from krammar.testing.share_groups import ShareGroup, SharePartitionState, ShareRecord
 from krammar.testing.waits import NotInTime
 
 __all__ = [
@@ -29,5 +30,8 @@ __all__ = [
     "Member",
     "NotInTime",
     "Record",
+    "ShareGroup",
+    "SharePartitionState",
+    "ShareRecord",
     "TlsFiles",
 ]

@@ -16,6 +16,7 @@ from krammar.testing.groups import Group
 from krammar.testing.options import Options, plain_logins, read_options
 from krammar.testing.probe import BrokerProbe, Probe, append_seeds, remote_probe
 from krammar.testing.records import Record, seeds
+from krammar.testing.share_groups import ShareGroup
 from krammar.testing.waits import (
     is_committed,
     wait_for_consumer,
@@ -352,6 +353,11 @@ class Embedded(Closing, Generic[B]):
     def groups(self) -> dict[str, Group]:
         """The groups, by id, with members and committed offsets."""
         return self._ask.groups()
+
+    @property
+    def share_groups(self) -> dict[str, ShareGroup]:
+        """The share groups, by id, with the states of their records."""
+        return self._ask.share_groups()
 
     @property
     def topics(self) -> dict[str, int]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from krammar.broker.fetch_sessions import Key
     from krammar.broker.log.log import Appended, PartitionLog
     from krammar.broker.node import Node
+    from krammar.testing.share_groups import ShareGroup
 
 
 # How a transaction of ``append_transaction`` can end.
@@ -78,6 +79,9 @@ class Probe(Protocol):
 
     def groups(self) -> dict[str, Group]:
         """Return the groups, by id."""
+
+    def share_groups(self) -> dict[str, ShareGroup]:
+        """Return the share groups, by id."""
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of each topic, by name, without internal topics."""
@@ -375,6 +379,23 @@ class BrokerProbe:
         """Return the groups, by id."""
         coordinators = [node.groups for node in self._broker.nodes.values()]
         return self._broker.call(groups_of, coordinators, self._broker.cluster, self._broker.logs)
+
+    def share_groups(self) -> dict[str, ShareGroup]:
+        """Return the share groups, by id."""
+        return self._broker.call(self._share_groups)
+
+    def _share_groups(self) -> dict[str, ShareGroup]:
+        from krammar.broker.handlers.share_fetch import ShareFetchHandlers
+        from krammar.testing.share_groups import share_groups_of
+
+        broker = self._broker
+        led = [
+            each
+            for node in broker.nodes.values()
+            for each in node.handlers.of(ShareFetchHandlers).partitions
+        ]
+        coordinators = [node.groups for node in broker.nodes.values()]
+        return share_groups_of(coordinators, led, broker.share_states, broker.cluster)
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of each topic, by name, without internal topics."""
