@@ -105,7 +105,7 @@ def test_the_guide_on_the_client(tmp_path: Path) -> None:
 
 def test_the_guide_on_the_broker(tmp_path: Path) -> None:
     program, loop, fixture, *others = blocks("docs/broker.md")
-    assert len(others) == 7
+    assert len(others) == 8
     for sample in (program, *others):
         run_python(tmp_path, sample)
     assert run_python(tmp_path, loop).startswith("127.0.0.1:")
