@@ -10,7 +10,7 @@ from kafka_wire import ShareRecordState
 
 from krammar.broker.errors import ApiError
 from krammar.broker.groups.share_group import ShareGroup as KafkaShareGroup
-from krammar.broker.share.partition import Limits, Range, SharePartition
+from krammar.broker.share.partition import RecordLimits, RecordRange, SharePartition
 from krammar.broker.share.records import UNKNOWN, SharePartitionKey
 from krammar.testing.groups import Member
 
@@ -135,10 +135,12 @@ def _stored(states: ShareStates, key: SharePartitionKey) -> SharePartition | Non
         return None
     if stored is None or stored.state.start_offset == UNKNOWN:
         return None
-    return SharePartition(stored.state, Limits(deliveries=1, locks=0, lock_ms=0, renews=False))
+    return SharePartition(
+        stored.state, RecordLimits(deliveries=1, locks=0, lock_ms=0, renews=False)
+    )
 
 
-def _records(topic: str, partition: int, each: Range) -> Iterator[ShareRecord]:
+def _records(topic: str, partition: int, each: RecordRange) -> Iterator[ShareRecord]:
     locked = each.state is ShareRecordState.ACQUIRED
     for offset in range(each.first, each.last + 1):
         yield ShareRecord(

@@ -41,7 +41,7 @@ from krammar.broker.metadata_image import Topic
 from krammar.broker.metadata_records import SHARE_VERSION
 from krammar.broker.nodes import Leaders, Logs, Nodes
 from krammar.broker.session import Session
-from krammar.broker.share.partition import Acknowledgement, Acquired, Fetched, Wish
+from krammar.broker.share.partition import Acknowledgement, Acquired, FetchedBatch, Wish
 from krammar.broker.share.partitions import LedPartition, SharePartitions
 from krammar.broker.share.sessions import FINAL_EPOCH, Place, ShareSession, ShareSessions
 from krammar.broker.share.settings import ShareSettings
@@ -449,7 +449,7 @@ def _take(
 
 def _fetched(
     headers: Iterable[BatchHeader], offset: int, aborted: Sequence[AbortedTxn]
-) -> Iterator[Fetched]:
+) -> Iterator[FetchedBatch]:
     for header in headers:
         # The offset of a compressed message set v0 or v1 is that of its last record.
         first = header.base_offset if header.magic > 1 else min(offset, header.base_offset)
@@ -458,7 +458,7 @@ def _fetched(
             and each.first_offset <= header.base_offset <= each.last_offset
             for each in aborted
         )
-        yield Fetched(first, header.last_offset, not (header.is_control or was_aborted))
+        yield FetchedBatch(first, header.last_offset, not (header.is_control or was_aborted))
         offset = header.next_offset
 
 

@@ -1,10 +1,10 @@
 """Share groups (KIP-932): their members, and their start offsets.
 
-ShareGroupHeartbeat and ShareGroupDescribe, v1. Version 0 was a preview of Kafka 4.0.
+ShareGroupHeartbeat, v1, and ShareGroupDescribe, v1. Version 0 was a preview of Kafka 4.0.
 
 DescribeShareGroupOffsets, v0 to v1: v1 has the lag (KIP-1226).
 
-AlterShareGroupOffsets and DeleteShareGroupOffsets, v0.
+AlterShareGroupOffsets, v0, and DeleteShareGroupOffsets, v0.
 """
 
 from __future__ import annotations

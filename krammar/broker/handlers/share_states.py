@@ -1,8 +1,8 @@
 """The requests of brokers to the share coordinator (KIP-932): the states of share partitions.
 
-InitializeShareGroupState, ReadShareGroupState and DeleteShareGroupState, v0.
+InitializeShareGroupState, v0; ReadShareGroupState, v0; DeleteShareGroupState, v0.
 
-WriteShareGroupState and ReadShareGroupStateSummary, v0 to v1: v1 has the number of finished records
+WriteShareGroupState, v0 to v1, and ReadShareGroupStateSummary, v0 to v1: v1 has the number of finished records
 (KIP-1226).
 """
 

@@ -11,7 +11,7 @@ The start offset is the first record with which the group is not done. Records t
 one are available, too.
 
 `SharePartition` does no I/O. A change that must survive a crash has two steps: a method returns the
-`Change`, with what is to be written, and `settle` applies it after that. Until then the records stay
+`StateChange`, with what is to be written, and `settle` applies it after that. Until then the records stay
 acquired, so nobody else gets them. One change at a time is in this state.
 
 Acquisitions are not written. After a crash, records that were acquired are available again, with the
@@ -48,7 +48,7 @@ _TYPES: dict[int, ShareRecordState] = {
 }
 
 
-class Fetched(NamedTuple):
+class FetchedBatch(NamedTuple):
     """A record batch that was read for a member.
 
     Attributes:
@@ -78,7 +78,7 @@ class Acknowledgement(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RecordLimits:
     """The settings of a share group for the records of a partition.
 
     Attributes:
@@ -111,7 +111,7 @@ class Wish(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Range:
+class RecordRange:
     """Consecutive records in the same state; ``last`` is inclusive.
 
     Attributes:
@@ -142,7 +142,7 @@ class Range:
         """Whether a member has the records, and no change of that is being written."""
         return self.state is ACQUIRED and self.next is None
 
-    def continues(self, other: Range) -> bool:
+    def continues(self, other: RecordRange) -> bool:
         """Return whether this range can be one with the range before it."""
         return (
             self.state is other.state
@@ -154,7 +154,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StateChange:
     """A change of states that is to be written.
 
     Attributes:
@@ -180,11 +180,11 @@ class SharePartition:
         ranges: all records between these two offsets, in order, without gaps
     """
 
-    def __init__(self, state: ShareState, limits: Limits) -> None:
+    def __init__(self, state: ShareState, limits: RecordLimits) -> None:
         """Begin with a stored state, which has a start offset."""
         self.limits = limits
         self.start_offset = self.next_offset = state.start_offset
-        self.ranges: list[Range] = []
+        self.ranges: list[RecordRange] = []
         for batch in state.batches:
             self._reach(batch.first_offset, AVAILABLE)
             self._reach(
@@ -195,7 +195,7 @@ class SharePartition:
     def _reach(self, offset: int, state: ShareRecordState, count: int = 0) -> None:
         """Add the records before an offset in a state, as far as they are not known."""
         if offset > self.next_offset:
-            self.ranges.append(Range(self.next_offset, offset - 1, state, count))
+            self.ranges.append(RecordRange(self.next_offset, offset - 1, state, count))
             self.next_offset = offset
 
     # What is in which state.
@@ -224,7 +224,7 @@ class SharePartition:
     # Acquiring.
 
     def acquire(
-        self, wish: Wish, batches: Iterable[Fetched], offset: int, now: int
+        self, wish: Wish, batches: Iterable[FetchedBatch], offset: int, now: int
     ) -> list[Acquired]:
         """Acquire available records of batches that were read from ``offset`` on, in order.
 
@@ -267,7 +267,7 @@ class SharePartition:
                 each.state = ARCHIVED
         self._reach(last + 1, ARCHIVED)
 
-    def _allowed(self, each: Range, taking: _Taking) -> int:
+    def _allowed(self, each: RecordRange, taking: _Taking) -> int:
         """Return how many records of a returned range a member gets.
 
         As in Kafka, records that were returned often come in smaller numbers, and for the last time
@@ -283,7 +283,7 @@ class SharePartition:
     def _is_last_delivery(self, count: int) -> bool:
         return count >= self.limits.deliveries > 2
 
-    def _lock(self, each: Range, size: int, taking: _Taking) -> None:
+    def _lock(self, each: RecordRange, size: int, taking: _Taking) -> None:
         """Let a member acquire the first records of a range. If it gets not all, it gets no others."""
         if taking.wish.strict:
             size = min(size, taking.left)
@@ -302,7 +302,7 @@ class SharePartition:
 
     # Finding ranges.
 
-    def _within(self, first: int, last: int) -> list[Range]:
+    def _within(self, first: int, last: int) -> list[RecordRange]:
         """Return the known ranges from ``first`` to ``last``, split at these offsets."""
         first = max(first, self.start_offset)
         last = min(last, self.next_offset - 1)
@@ -325,7 +325,7 @@ class SharePartition:
 
     def _tidy(self) -> None:
         """Move the start offset behind records that are done, and join ranges in the same state."""
-        tidy: list[Range] = []
+        tidy: list[RecordRange] = []
         for each in self.ranges:
             if not tidy and each.is_done:
                 self.start_offset = each.last + 1
@@ -339,7 +339,7 @@ class SharePartition:
 
     def acknowledge(
         self, member: str, acknowledgements: Iterable[Acknowledgement]
-    ) -> Steps[Change]:
+    ) -> Steps[StateChange]:
         """Change the state of records that a member has acquired, in steps: all of them, or none.
 
         Records before the start offset are ignored.
@@ -380,11 +380,11 @@ class SharePartition:
                 raise _invalid_state(f"the state of offset {each.first} changes")
             each.next = self._returned(each) if state is AVAILABLE else state
 
-    def release(self, member: str) -> Change | None:
+    def release(self, member: str) -> StateChange | None:
         """Return all records that a member has acquired. Returns None if there are none."""
         return self._return([each for each in self.ranges if each.member == member])
 
-    def expire(self, now: int) -> Change | None:
+    def expire(self, now: int) -> StateChange | None:
         """Return all records whose time with their members is over. Returns None if there are none.
 
         Args:
@@ -392,17 +392,17 @@ class SharePartition:
         """
         return self._return([each for each in self.ranges if each.deadline <= now])
 
-    def _return(self, ranges: list[Range]) -> Change | None:
+    def _return(self, ranges: list[RecordRange]) -> StateChange | None:
         locked = [each for each in ranges if each.is_locked]
         for each in locked:
             each.next = self._returned(each)
         return self._change() if locked else None
 
-    def _returned(self, each: Range) -> ShareRecordState:
+    def _returned(self, each: RecordRange) -> ShareRecordState:
         """Return the state of records that a member returns: available, unless they were delivered too often."""
         return ARCHIVED if each.count >= self.limits.deliveries else AVAILABLE
 
-    def _change(self) -> Change:
+    def _change(self) -> StateChange:
         """Return the change that all ranges with a next state are."""
         start: int | None = None
         done = 0
@@ -419,7 +419,7 @@ class SharePartition:
                 start = each.first
             if each.next not in (None, ACQUIRED):
                 batches.append(StateBatch(each.first, each.last, state, each.count))
-        return Change(
+        return StateChange(
             self.next_offset if start is None else start, done, tuple(batches), must_be_written
         )
 
@@ -474,7 +474,7 @@ class _Taking:
     left: int
     acquired: list[Acquired]
 
-    def add(self, each: Range) -> None:
+    def add(self, each: RecordRange) -> None:
         """Add a range to the answer: to the last run, if it continues that and the run is small."""
         if self.acquired:
             first, last, count = self.acquired[-1]
@@ -485,7 +485,7 @@ class _Taking:
         self.acquired.append(Acquired(each.first, each.last, each.count))
 
 
-def _first(each: Range) -> int:
+def _first(each: RecordRange) -> int:
     return each.first
 
 

@@ -16,10 +16,10 @@ from krammar.broker.log.log import PartitionLog
 from krammar.broker.share.partition import (
     Acknowledgement,
     Acquired,
-    Change,
-    Fetched,
-    Limits,
+    FetchedBatch,
+    RecordLimits,
     SharePartition,
+    StateChange,
     Wish,
 )
 from krammar.broker.share.records import UNKNOWN, SharePartitionKey, ShareStateUpdate
@@ -92,13 +92,13 @@ class LedPartition:
             return stored is not None and stored.state.state_epoch == self._state_epoch
         return True
 
-    def use(self, user: object, limits: Limits, log_start_offset: int) -> None:
+    def use(self, user: object, limits: RecordLimits, log_start_offset: int) -> None:
         """Serve a session, with the current settings, from the first record that exists on."""
         self.users.add(user)
         self.states.limits = limits
         self.states.begin_at(log_start_offset)
 
-    def acquire(self, wish: Wish, batches: Iterable[Fetched], offset: int) -> list[Acquired]:
+    def acquire(self, wish: Wish, batches: Iterable[FetchedBatch], offset: int) -> list[Acquired]:
         """Acquire records, as ``SharePartition.acquire``, and free them when their time is over."""
         now = self._timers.now_ms()
         acquired = self.states.acquire(wish, batches, offset, now)
@@ -137,7 +137,7 @@ class LedPartition:
         if due is not None and self.is_current:
             self._expire_at(due)
 
-    async def _give_back(self, change: Change | None) -> None:
+    async def _give_back(self, change: StateChange | None) -> None:
         """Make returned records available, even if that cannot be written: then only their delivery counts can be lost."""
         if change is None:
             return
@@ -146,7 +146,7 @@ class LedPartition:
         finally:
             self._settle()
 
-    async def _write(self, change: Change) -> None:
+    async def _write(self, change: StateChange) -> None:
         if not change.must_be_written:
             return
         update = ShareStateUpdate(

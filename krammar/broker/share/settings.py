@@ -11,7 +11,7 @@ from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.config.definitions import BY_DURATION, duration_ms
 from krammar.broker.log.log import PartitionLog
-from krammar.broker.share.partition import Limits
+from krammar.broker.share.partition import RecordLimits
 
 
 @dataclass(eq=False)
@@ -25,8 +25,8 @@ class ShareSettings:
         overrides = self.cluster.configs.get((ConfigResourceType.GROUP, group), {})
         return self.config.groups.value(name, overrides)
 
-    def limits(self, group: str) -> Limits:
-        return Limits(
+    def limits(self, group: str) -> RecordLimits:
+        return RecordLimits(
             deliveries=self._value(group, "share.delivery.count.limit"),
             locks=self._value(group, "share.partition.max.record.locks"),
             lock_ms=self._value(group, "share.record.lock.duration.ms"),

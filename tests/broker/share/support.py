@@ -124,6 +124,7 @@ class Member:
 
 
 def acquired(response: Any) -> list[tuple[int, int, int]]:
+    """What a ShareFetch has acquired: first offset, last offset and deliveries of each run."""
     return [
         (each.first_offset, each.last_offset, each.delivery_count)
         for topic in response.responses

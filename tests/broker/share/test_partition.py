@@ -12,10 +12,10 @@ from kafka_wire import ErrorCode, ShareRecordState
 from krammar.broker.errors import ApiError
 from krammar.broker.share.partition import (
     Acknowledgement,
-    Change,
-    Fetched,
-    Limits,
+    FetchedBatch,
+    RecordLimits,
     SharePartition,
+    StateChange,
     Wish,
 )
 from krammar.broker.share.records import ShareState, ShareStateUpdate, Snapshot, StateBatch
@@ -24,25 +24,27 @@ from krammar.util.turns import finish
 AVAILABLE, ACQUIRED = ShareRecordState.AVAILABLE, ShareRecordState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = ShareRecordState.ACKNOWLEDGED, ShareRecordState.ARCHIVED
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-LIMITS = Limits(deliveries=5, locks=100, lock_ms=1000, renews=True)
+LIMITS = RecordLimits(deliveries=5, locks=100, lock_ms=1000, renews=True)
 
 
-def partition(*batches: StateBatch, start: int = 0, limits: Limits = LIMITS) -> SharePartition:
+def partition(
+    *batches: StateBatch, start: int = 0, limits: RecordLimits = LIMITS
+) -> SharePartition:
     return SharePartition(ShareState(0, start, -1, batches), limits)
 
 
-def records(*sizes: int, start: int = 0) -> list[Fetched]:
+def records(*sizes: int, start: int = 0) -> list[FetchedBatch]:
     """Record batches of these sizes, one after another."""
     found = []
     for size in sizes:
-        found.append(Fetched(start, start + size - 1, True))
+        found.append(FetchedBatch(start, start + size - 1, True))
         start += size
     return found
 
 
 def acquire(
     states: SharePartition,
-    batches: Iterable[Fetched],
+    batches: Iterable[FetchedBatch],
     member: str = "a",
     *,
     most: int = 500,
@@ -59,7 +61,7 @@ def acquire(
 
 def acknowledge(
     states: SharePartition, first: int, last: int, *types: int, member: str = "a", now: int = 0
-) -> Change:
+) -> StateChange:
     change = finish(states.acknowledge(member, [Acknowledgement(first, last, types)]))
     states.settle(now)
     return change
@@ -103,7 +105,7 @@ def test_the_batch_size_divides_what_is_acquired_between_batches() -> None:
 
 def test_what_applications_do_not_get_is_archived() -> None:
     states = partition()
-    batches = [Fetched(2, 4, True), Fetched(5, 5, False), Fetched(8, 9, True)]
+    batches = [FetchedBatch(2, 4, True), FetchedBatch(5, 5, False), FetchedBatch(8, 9, True)]
     assert acquire(states, batches) == [(2, 4, 1), (8, 9, 1)]
     assert states.start_offset == 2
     assert shown(states) == [
@@ -144,7 +146,7 @@ def test_each_record_can_have_its_own_type() -> None:
     states = partition()
     acquire(states, records(6))
     change = acknowledge(states, 0, 5, ACCEPT, REJECT, RELEASE, GAP, RENEW, ACCEPT, now=50)
-    assert change == Change(
+    assert change == StateChange(
         2,
         2,
         (
@@ -273,10 +275,10 @@ class Model:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         deliveries = self.random.choice([2, 3, 5])
-        self.limits = Limits(deliveries, self.random.choice([3, 20, 1000]), 1000, True)
+        self.limits = RecordLimits(deliveries, self.random.choice([3, 20, 1000]), 1000, True)
         self.stored = Snapshot(0, 0, 0, 0, ShareState(0, 0, 0, ()))
         self.now = 0
-        self.log: list[Fetched] = []
+        self.log: list[FetchedBatch] = []
         self.log_start = self.end = 0
         # By offset, for records that applications get.
         self.count: dict[int, int] = {}
@@ -295,7 +297,7 @@ class Model:
             self.end += self.random.choice([0, 0, 0, 1, 3])  # compacted
             size = self.random.randint(1, 6)
             delivered = self.random.random() < 0.8
-            self.log.append(Fetched(self.end, self.end + size - 1, delivered))
+            self.log.append(FetchedBatch(self.end, self.end + size - 1, delivered))
             if delivered:
                 for offset in range(self.end, self.end + size):
                     self.count[offset] = self.stored_count[offset] = 0
@@ -328,7 +330,7 @@ class Model:
                 self.holder[at] = (wish.member, self.now + self.limits.lock_ms)
         return len(inside)
 
-    def write(self, change: Change | None, ends: dict[int, int], forced: bool = False) -> None:
+    def write(self, change: StateChange | None, ends: dict[int, int], forced: bool = False) -> None:
         """Write a change, or fail; ``ends`` has the type by offset. Returned records are returned in any case."""
         if change is None:
             assert not ends
