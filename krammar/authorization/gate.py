@@ -74,7 +74,16 @@ _UNKNOWN = (Ask(CLUSTER_ACTION, CLUSTER, WHOLE),)
 # A whole refusal has the error beside the response's own also in each element.
 _EVERYWHERE = frozenset({"AlterPartitionReassignments", "ElectLeaders"})
 # They are handled even if no topic remains: by the coordinator of the group, or because a share session counts requests.
-_ABOUT_A_GROUP = frozenset({"OffsetDelete", "OffsetFetch", "ShareAcknowledge", "ShareFetch"})
+_ABOUT_A_GROUP = frozenset(
+    {
+        "AlterShareGroupOffsets",
+        "DeleteShareGroupOffsets",
+        "OffsetDelete",
+        "OffsetFetch",
+        "ShareAcknowledge",
+        "ShareFetch",
+    }
+)
 _WITH_CONFIGS = frozenset(ConfigResourceType) - {ConfigResourceType.UNKNOWN}
 # Where a batch has the lower byte of its attributes.
 _ATTRIBUTES = 22

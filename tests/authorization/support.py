@@ -153,6 +153,10 @@ def requests_of(api: str, version: int, topic_id: UUID) -> list[Any]:
         transaction = new()
         transaction.key_type = 1
         found.append(transaction)
+    elif api == "ShareFetch":  # the first request of a session acknowledges nothing
+        for topic in first.topics:
+            for partition in topic.partitions:
+                partition.acknowledgement_batches = []
     elif api == "InitProducerId":
         idempotent = new()
         idempotent.transactional_id = None
