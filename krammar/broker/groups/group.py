@@ -21,6 +21,12 @@ Key = tuple[int, str]
 CONSUMER = "consumer"
 
 
+def unknown_member(member_id: str, group_id: str) -> ApiError:
+    return ApiError(
+        kw.ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group_id}."
+    )
+
+
 class GroupState(Enum):
     """The state of a group; the values are Kafka's names."""
 
@@ -143,10 +149,7 @@ class Group(ABC):
                 )
         member = self.members.get(member_id)
         if member is None:
-            raise ApiError(
-                kw.ErrorCode.UNKNOWN_MEMBER_ID,
-                f"Member {member_id} is not a member of group {self.group_id}.",
-            )
+            raise unknown_member(member_id, self.group_id)
         return member
 
     def check_classic(self, request: kw.HeartbeatRequest | kw.SyncGroupRequest) -> Member:

@@ -10,7 +10,7 @@ from uuid import UUID
 import kafka_wire as kw
 
 from krammar.broker.errors import ApiError
-from krammar.broker.groups.group import GroupState, Key
+from krammar.broker.groups.group import GroupState, Key, unknown_member
 from krammar.broker.groups.member import Place
 from krammar.broker.groups.subscribed import SubscribedTopics
 
@@ -113,10 +113,7 @@ class ShareGroup:
         """Return the member with an id. Raises ApiError(UNKNOWN_MEMBER_ID)."""
         member = self.members.get(member_id)
         if member is None:
-            raise ApiError(
-                kw.ErrorCode.UNKNOWN_MEMBER_ID,
-                f"Member {member_id} is not a member of group {self.group_id}.",
-            )
+            raise unknown_member(member_id, self.group_id)
         return member
 
     def check_empty(self) -> None:

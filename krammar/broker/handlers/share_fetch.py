@@ -129,13 +129,7 @@ class ShareFetchHandlers:
             self.sessions.end(asked)
         elif not request.is_renew_ack:
             await self._fetch(session, request, asked, answers)
-        leaders = Leaders(self.nodes, self.config.node_id)
-        response.responses = await self._in_slices(
-            self._by_topic(leaders, answers, ShareFetchResponse.ShareFetchableTopicResponse)
-        )
-        response.node_endpoints = leaders.endpoints(
-            session.listener, ShareFetchResponse.NodeEndpoint
-        )
+        await self._fill(session, response, answers, ShareFetchResponse.ShareFetchableTopicResponse)
         return response
 
     async def share_acknowledge(
@@ -161,12 +155,8 @@ class ShareFetchHandlers:
                 problem.put_into(answer)
         if request.share_session_epoch == FINAL_EPOCH:
             self.sessions.end(asked)
-        leaders = Leaders(self.nodes, self.config.node_id)
-        response.responses = await self._in_slices(
-            self._by_topic(leaders, answers, ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse)
-        )
-        response.node_endpoints = leaders.endpoints(
-            session.listener, ShareAcknowledgeResponse.NodeEndpoint
+        await self._fill(
+            session, response, answers, ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse
         )
         return response
 
@@ -182,6 +172,14 @@ class ShareFetchHandlers:
 
     async def _in_slices(self, steps: Steps[Any]) -> Any:
         return await self.connections.slices.run_from_start(steps)
+
+    async def _fill(
+        self, session: Session, response: Any, answers: dict[Place, Any], kind: type[Any]
+    ) -> None:
+        """Put the answers of partitions into a response, with the addresses of leaders that it names."""
+        leaders = Leaders(self.nodes, self.config.node_id)
+        response.responses = await self._in_slices(self._by_topic(leaders, answers, kind))
+        response.node_endpoints = leaders.endpoints(session.listener, response.NodeEndpoint)
 
     def _by_topic(
         self, leaders: Leaders, answers: dict[Place, Any], kind: type[Any]
@@ -285,7 +283,7 @@ class ShareFetchHandlers:
         for place, leader_epoch, log in unknown:
             await asyncio.sleep(0)
             try:
-                led = await self.partitions.get((asked.group, *place), leader_epoch, log)
+                led = self.partitions.get((asked.group, *place), leader_epoch, log)
             except ApiError as error:
                 error.put_into(answers.setdefault(place, _answer(place)))
                 failed = True

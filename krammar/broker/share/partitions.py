@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from kafka_wire import ErrorCode
 
@@ -27,8 +27,6 @@ from krammar.broker.share.settings import ShareSettings
 from krammar.broker.share.state import ShareStates
 from krammar.broker.timers import Timer, Timers
 from krammar.util.turns import Slices
-
-T = TypeVar("T")
 
 # The error codes that members get for those of the share coordinator, as in Kafka. Others become
 # UNKNOWN_SERVER_ERROR.
@@ -114,7 +112,7 @@ class LedPartition:
             steps = self.states.acknowledge(member, acknowledgements)
             change = await self._slices.run_from_start(steps)
             try:
-                await self._write(change)
+                self._write(change)
             except ApiError:
                 self.states.undo()
                 raise
@@ -124,7 +122,7 @@ class LedPartition:
         """Return all records that a member has acquired. Raises ApiError."""
         async with self._writing:
             if self.is_current:
-                await self._give_back(self.states.release(member))
+                self._give_back(self.states.release(member))
 
     async def expire(self) -> None:
         """Return the records whose time is over."""
@@ -132,21 +130,21 @@ class LedPartition:
         with suppress(ApiError):
             async with self._writing:
                 if self.is_current:
-                    await self._give_back(self.states.expire(self._timers.now_ms()))
+                    self._give_back(self.states.expire(self._timers.now_ms()))
         due = self.states.next_deadline()
         if due is not None and self.is_current:
             self._expire_at(due)
 
-    async def _give_back(self, change: StateChange | None) -> None:
+    def _give_back(self, change: StateChange | None) -> None:
         """Make returned records available, even if that cannot be written: then only their delivery counts can be lost."""
         if change is None:
             return
         try:
-            await self._write(change)
+            self._write(change)
         finally:
             self._settle()
 
-    async def _write(self, change: StateChange) -> None:
+    def _write(self, change: StateChange) -> None:
         if not change.must_be_written:
             return
         update = ShareStateUpdate(
@@ -160,7 +158,7 @@ class LedPartition:
             if not self.belongs_to(self._leader_epoch):
                 # The group was deleted or reset: this must not write the old state again.
                 raise ApiError(ErrorCode.FENCED_STATE_EPOCH)
-            await self._store.write(*self.key, update)
+            self._store.store(*self.key, update)
         except ApiError as error:
             if error.code in (ErrorCode.FENCED_STATE_EPOCH, ErrorCode.FENCED_LEADER_EPOCH):
                 self.retire()
@@ -205,7 +203,6 @@ class SharePartitions:
         self._store = store
         self._slices = slices
         self._led: dict[SharePartitionKey, LedPartition] = {}
-        self._loading = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __iter__(self) -> Iterator[LedPartition]:
@@ -219,28 +216,23 @@ class SharePartitions:
             return None
         return led
 
-    async def get(
-        self, key: SharePartitionKey, leader_epoch: int, log: PartitionLog
-    ) -> LedPartition:
+    def get(self, key: SharePartitionKey, leader_epoch: int, log: PartitionLog) -> LedPartition:
         """Return a share partition of which this node leads the partition. Raises ApiError."""
         led = self.find(key, leader_epoch)
         if led is None:
-            async with self._loading:
-                led = self.find(key, leader_epoch)
-                if led is None:
-                    led = self._led[key] = await self._load(key, leader_epoch, log)
+            led = self._led[key] = self._load(key, leader_epoch, log)
         return led
 
-    async def _load(
-        self, key: SharePartitionKey, leader_epoch: int, log: PartitionLog
-    ) -> LedPartition:
+    def _load(self, key: SharePartitionKey, leader_epoch: int, log: PartitionLog) -> LedPartition:
         group = key[0]
-        state = await _for_members(self._store.read(*key, leader_epoch))
+        with _errors_for_members():
+            state = self._store.load(*key, leader_epoch)
         if state.start_offset == UNKNOWN:
             # Written at once: after a crash, the group must not begin at a later offset.
             start = self._settings.first_offset(group, log, self._timers.now_ms())
             begin = ShareStateUpdate(state.state_epoch, leader_epoch, start, 0, ())
-            await _for_members(self._store.write(*key, begin))
+            with _errors_for_members():
+                self._store.store(*key, begin)
             state = replace(state, start_offset=start)
         return LedPartition(
             key,
@@ -284,8 +276,9 @@ def member_error(error: ApiError) -> ApiError:
     return ApiError(_ERRORS.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR), error.message)
 
 
-async def _for_members(request: Awaitable[T]) -> T:
+@contextmanager
+def _errors_for_members() -> Iterator[None]:
     try:
-        return await request
+        yield
     except ApiError as error:
         raise member_error(error) from error

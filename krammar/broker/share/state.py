@@ -132,16 +132,6 @@ class ShareStates:
 
     # -- requests
 
-    async def read(self, group: str, topic: UUID, partition: int, leader_epoch: int) -> ShareState:
-        """Do the same as ``load``. Share partitions wait for it, as if the coordinator were remote."""
-        return self.load(group, topic, partition, leader_epoch)
-
-    async def write(
-        self, group: str, topic: UUID, partition: int, update: ShareStateUpdate
-    ) -> None:
-        """Do the same as ``store``. Share partitions wait for it, as if the coordinator were remote."""
-        self.store(group, topic, partition, update)
-
     def load(self, group: str, topic: UUID, partition: int, leader_epoch: int) -> ShareState:
         """Return the state of a share partition for its leader, and fence older leaders."""
         key = (group, topic, partition)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
@@ -40,14 +39,8 @@ class Partition:
         self.states: ShareStates = broker.share_states
         self.topic = broker.call(broker.topics.create, "t", 1).topic_id
 
-    def _await(self, method: Callable[..., Awaitable[T]], *args: Any) -> T:
-        async def run() -> T:
-            return await method(GROUP, self.topic, 0, *args)
-
-        return asyncio.run_coroutine_threadsafe(run(), self.broker.loop).result()
-
     def read(self, leader_epoch: int = 0) -> ShareState:
-        return self._await(self.states.read, leader_epoch)
+        return self.broker.call(self.states.load, GROUP, self.topic, 0, leader_epoch)
 
     def write(
         self, *batches: StateBatch, start: int = -1, complete: int = 0, **epochs: int
@@ -55,7 +48,7 @@ class Partition:
         update = ShareStateUpdate(
             epochs.get("state_epoch", 0), epochs.get("leader_epoch", 0), start, complete, batches
         )
-        self._await(self.states.write, update)
+        self.broker.call(self.states.store, GROUP, self.topic, 0, update)
 
     def initialize(self, state_epoch: int = 0, start_offset: int = 0) -> None:
         args = (GROUP, self.topic, 0, state_epoch, start_offset)
