@@ -144,9 +144,8 @@ class Connection(asyncio.BufferedProtocol):
         self._unread_before = 0  # the value of ``unread`` at the last note_reading
         self._rest = memoryview(b"")  # of a response, once the client's connection is full
         self._filtered: Filtered | None = None  # if the broker has filters
-        self.recorded: RecordedExchange | None = (
-            None  # the current request, if tests want the last ones
-        )
+        # The current request, if tests want the last ones.
+        self.recorded: RecordedExchange | None = None
 
     # The beginning and the end.
 

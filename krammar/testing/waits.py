@@ -1,4 +1,4 @@
-"""Waits for what tests ask a broker about, with errors that say what is there instead."""
+"""Waits for what tests ask a broker about, with errors that say what was found instead."""
 
 from __future__ import annotations
 

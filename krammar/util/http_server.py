@@ -304,7 +304,7 @@ class Command:
 
     Attributes:
         parts: the parts of the path
-        query: the values behind the path, by name
+        query: the values after the path, by name
     """
 
     method: str

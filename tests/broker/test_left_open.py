@@ -1,4 +1,4 @@
-"""A broker that a test never closes leaves no folder behind when its process ends."""
+"""A broker that a test never closes leaves no folder when its process has ended."""
 
 from __future__ import annotations
 

@@ -324,7 +324,7 @@ class SharePartition:
         return index + 1
 
     def _tidy(self) -> None:
-        """Move the start offset behind records that are done, and join ranges in the same state."""
+        """Move the start offset past records that are done, and join ranges in the same state."""
         tidy: list[RecordRange] = []
         for each in self.ranges:
             if not tidy and each.is_done:
