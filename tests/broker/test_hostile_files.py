@@ -26,6 +26,9 @@ from krammar.logfiles.names import (
     RUNNING,
     stem,
 )
+
+pytest.importorskip("pyspark", reason="PySpark is not installed")
+
 from tests.broker.hostile_folders import SETTINGS, examine, fill
 from tests.broker.support import RawClient
 

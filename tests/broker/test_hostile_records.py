@@ -33,6 +33,9 @@ from krammar.wire.batches import (
 )
 from krammar.wire.batches.header import HEADER_SIZE
 from krammar.wire.message import Codec
+
+pytest.importorskip("pyspark", reason="PySpark is not installed")
+
 from tests.broker.hostile_folders import SETTINGS, Outcome, append, examine, fill, listing
 from tests.broker.hostile_records import NEW, Case, internal_cases, metadata_cases
 from tests.broker.support import RawClient
