@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import kafka_wire
 from kafka_wire import ErrorCode, SaslAuthenticateResponse, SaslHandshakeResponse
 
 from krammar.auth.exchanges import LoginError, LoginExchange, OAuthExchange, PlainExchange
@@ -19,10 +21,12 @@ from krammar.auth.scram import BY_NAME, ScramError
 from krammar.auth.scram_server import ScramServer
 from krammar.broker.errors import CloseConnection
 from krammar.broker.security.settings import PLAIN
+from krammar.wire.package import package_of
 
 if TYPE_CHECKING:
     from krammar.broker.security.users import Credentials
     from krammar.broker.session import Session
+    from krammar.faults.shape import Schema
 
 log = logging.getLogger("krammar.broker")
 
@@ -130,14 +134,12 @@ class Authenticator:
 
         Raises CloseConnection for a request without a response.
         """
-        from krammar.broker.refusals import refusal
-
         name = type(request).__name__
         if getattr(request, "acks", None) == 0:
             raise CloseConnection(f"{name} was sent during a login")
         self._fail(f"{name} during a login")
         text = f"Unexpected Kafka request of type {name} during SASL authentication."
-        return refusal(request, version, ErrorCode.ILLEGAL_SASL_STATE, text)
+        return _refusal(request, version, ErrorCode.ILLEGAL_SASL_STATE, text)
 
     def raw(self, message: bytes) -> bytes | None:
         """Return the answer to a bare token; None if the login failed."""
@@ -201,3 +203,29 @@ class Authenticator:
         self.expects_raw = False
         self._exchange = None
         self._session.authenticated = False
+
+
+@cache
+def _schema() -> Schema:
+    from krammar.faults.shape import Schema
+
+    return Schema(package_of(kafka_wire))
+
+
+def _refusal(request: Any, version: int, code: ErrorCode, message: str) -> Any:
+    """Build the response with an error for the whole request, or for each of its parts if it has no other place."""
+    from krammar.faults.answers import build, elements_at, subjects
+    from krammar.faults.shape import error_places
+
+    schema, key = _schema(), request.api_key
+    cls, shape = schema.class_of("response", key), schema.response(key, version)
+    places = [] if shape is None else error_places(shape)
+    if not places:
+        return cls()
+    assert shape is not None
+    about = list(subjects(request, schema.request(key, version))) if places[0].branches else []
+    response = build(cls, shape, about, places[0], code)
+    for struct, _ in elements_at(response, shape, places[0], lambda subject: True):
+        if hasattr(struct, "error_message"):
+            struct.error_message = message
+    return response
