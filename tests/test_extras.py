@@ -142,7 +142,7 @@ def test_every_other_module_can_be_imported() -> None:
         "walk(krammar.__path__, 'krammar.')\n",
     )
     assert done.returncode == 0, done.stderr
-    assert {"krammar.cli.serving", "krammar.client.client", "krammar.tap.run"} <= set(
+    assert {"krammar.cli.broker", "krammar.client.client", "krammar.tap.run"} <= set(
         done.stdout.split()
     )
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from krammar import __version__
 from krammar.cli.options import FOLDER, INPUT_FILE, examples, key_values
-from krammar.cli.output import echo
+from krammar.cli.output import echo, quantity
+
+if TYPE_CHECKING:
+    import logging
+
+    from krammar.broker.broker import Broker
+    from krammar.util.http_server import HttpControl
 
 MOST_NODES = 100
 
@@ -140,8 +151,6 @@ def broker(
     PROPERTIES is Kafka's server.properties. The broker stores its data in Kafka's file formats, and
     starts on folders that Kafka has written. It runs until it receives SIGINT or SIGTERM.
     """
-    import time
-
     started = time.perf_counter()
     from krammar.broker.broker import Broker
     from krammar.broker.config import BrokerConfig, ConfigError
@@ -149,7 +158,6 @@ def broker(
     from krammar.broker.open_files import raise_open_files
     from krammar.broker.several_nodes import Cluster
     from krammar.cli.faults import read_faults, report
-    from krammar.cli.serving import run
 
     if properties is not None and config is not None:
         raise click.UsageError("give PROPERTIES or --config, not both")
@@ -190,7 +198,7 @@ def broker(
             from krammar.util.logs import JsonFormatter
 
             form = JsonFormatter()
-            run(
+            _serve(
                 broker,
                 lambda line: echo(form.line("krammar.broker", line)),
                 started,
@@ -198,7 +206,7 @@ def broker(
                 control,
             )
         else:
-            run(broker, echo, started, control=control)
+            _serve(broker, echo, started, control=control)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     except BrokerError as error:
@@ -206,6 +214,99 @@ def broker(
     reports = [report(faults, expected) for faults, expected in rules]
     if not all(reports):
         sys.exit(1)
+
+
+def _serve(
+    broker: Broker,
+    write: Callable[[str], None],
+    started: float,
+    formatter: logging.Formatter | None = None,
+    control: int | None = None,
+) -> None:
+    """Start a broker, print its addresses, serve until SIGINT or SIGTERM, shut down.
+
+    Args:
+        broker: the broker, not started
+        write: prints a line
+        started: the ``time.perf_counter()`` of the process's start, for the "ready after" line
+        formatter: the form of log lines; None for plain text
+        control: the port for commands over HTTP; None for no commands
+
+    Raises:
+        BrokerError, ConfigError: the broker cannot start.
+    """
+    import asyncio
+    import logging
+    import signal
+
+    from krammar.util.event_loop import new_event_loop
+    from krammar.util.logs import TextFormatter
+    from krammar.util.server_memory import RetainedMemory, prepare_memory
+
+    config = broker.config
+    RetainedMemory().trim()
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter or TextFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    for warning in config.warnings:
+        write(f"warning: {warning}")
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(broker)
+            topics = broker.cluster.topics.values()
+            partitions = sum(len(topic.partitions) for topic in topics)
+            ids = ", ".join(map(str, broker.nodes))
+            write(
+                f"krammar broker {__version__}: {'node' if len(broker.nodes) == 1 else 'nodes'} {ids} of "
+                f"cluster {broker.cluster.cluster_id}"
+            )
+            write(
+                f"{quantity(len(topics), 'topic')} with {quantity(partitions, 'partition')} in "
+                + ", ".join(map(str, config.log_dirs))
+            )
+            for node in broker.nodes.values():
+                for listener in node.config.listeners:
+                    host, port = node.addresses[listener.name]
+                    name = f"node {node.config.node_id}: " if len(broker.nodes) > 1 else ""
+                    write(f"{name}{listener.protocol} listening on {host}:{port}")
+            if config.metrics is not None:
+                host, port = broker.metrics_address
+                write(f"metrics on http://{f'[{host}]' if ':' in host else host}:{port}/metrics")
+            if control is not None:
+                write((await _control(broker, control, stack)).line)
+            write(f"ready after {(time.perf_counter() - started) * 1000:.0f} ms")
+            prepare_memory()
+            await stop.wait()
+            write("stopping")
+        write("stopped: logs are closed")
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(serve())
+
+
+async def _control(broker: Broker, port: int, stack: AsyncExitStack) -> HttpControl:
+    """Accept commands until the end of the stack. Raises BrokerError."""
+    from krammar.broker.control import BrokerControl
+    from krammar.broker.errors import BrokerError
+    from krammar.faults.control import FaultsControl
+    from krammar.testing.control import ProbeControl
+    from krammar.testing.probe import BrokerProbe
+    from krammar.util.http_server import HttpControl
+    from krammar.util.sockets import why
+
+    tests = ProbeControl(BrokerProbe(broker, notes_batches=False))
+    http = HttpControl(FaultsControl(broker.faults), BrokerControl(broker), tests)
+    try:
+        await http.listen(port)
+    except OSError as error:
+        raise BrokerError(f"cannot listen on 127.0.0.1:{port} for commands: {why(error)}") from None
+    stack.push_async_callback(http.close)
+    return http
 
 
 @click.command(

@@ -155,3 +155,16 @@ def connects(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 connected = connects("-F", "--config")
+
+
+def prints_json(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option --json, which is also accepted before the verb: ``krammar topics --json describe``."""
+
+    @wraps(function)
+    def command(*arguments: Any, json_: bool, **more: Any) -> Any:
+        group = click.get_current_context().parent
+        if group is not None:
+            json_ = json_ or bool(group.params.get("json_"))
+        return function(*arguments, json_=json_, **more)
+
+    return click.option("--json", "json_", is_flag=True, help="Print JSON.")(command)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from krammar.cli.connection import ConnectionOptions, connected, errors
+from krammar.cli.connection import ConnectionOptions, connected, errors, prints_json
 from krammar.cli.options import examples
 from krammar.cli.output import echo, print_json, print_table, quantity
-from krammar.cli.topics import prints_json
 
 if TYPE_CHECKING:
     from krammar.client import Client, TopicPartition

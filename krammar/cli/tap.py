@@ -350,7 +350,8 @@ def _export(
     select: ExchangeSelection,
     secrets: bool,
 ) -> None:
-    from krammar.tap.export import write_html, write_pcap
+    from krammar.tap.page_file import write_html
+    from krammar.tap.pcap import write_pcap
 
     if pcap is not None:
         echo(write_pcap(protocol, file, pcap, secrets=secrets), err=True)

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from krammar.cli.connection import ConnectionOptions, connected, connects, errors
+from krammar.cli.connection import ConnectionOptions, connected, connects, errors, prints_json
 from krammar.cli.options import examples, key_values
 from krammar.cli.output import echo, print_json, print_table, quantity
 
 if TYPE_CHECKING:
     from krammar.client import Topic
-
-
-def prints_json(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option --json, which is also accepted before the verb: ``krammar topics --json describe``."""
-
-    @wraps(function)
-    def command(*arguments: Any, json_: bool, **more: Any) -> Any:
-        group = click.get_current_context().parent
-        if group is not None:
-            json_ = json_ or bool(group.params.get("json_"))
-        return function(*arguments, json_=json_, **more)
-
-    return click.option("--json", "json_", is_flag=True, help="Print JSON.")(command)
 
 
 @click.group(

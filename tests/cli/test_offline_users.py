@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from krammar.broker import Broker, BrokerError
-from krammar.cli.offline_users import User, UserError, add_user, list_users, remove_user
+from krammar.cli.users import User, UserError, add_user, list_users, remove_user
 from tests.broker.security.support import PROPERTIES, can_log_in
 
 
@@ -52,7 +52,7 @@ def test_keeps_what_the_folder_has(tmp_path: Path) -> None:
 
 def test_refuses_a_folder_that_a_broker_holds(secured: Broker, tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from krammar.cli.offline_users import add_user\n"
+        "import sys; from pathlib import Path; from krammar.cli.users import add_user\n"
         "add_user(Path(sys.argv[1]), 'alice', 'secret')"
     )
     run = subprocess.run(

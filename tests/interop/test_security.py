@@ -21,7 +21,7 @@ from kafka_wire import (
     SaslHandshakeRequest,
 )
 
-from krammar.cli.offline_users import add_user, list_users
+from krammar.cli.users import add_user, list_users
 from krammar.client import Client
 from krammar.client.errors import AuthenticationError
 from tests.broker.security.certificates import Authority
