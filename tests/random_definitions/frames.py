@@ -9,7 +9,7 @@ from typing import Any
 
 from krammar.wire.connection import ClientConnection, ServerConnection
 from krammar.wire.errors import WireError
-from krammar.wire.events import InvalidRequest, PushReceived, RequestReceived, ResponseReceived
+from krammar.wire.connection import InvalidRequest, PushReceived, RequestReceived, ResponseReceived
 from tests.random_definitions import reference
 from tests.random_definitions.headers import (
     field_of,
