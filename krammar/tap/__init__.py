@@ -6,5 +6,5 @@ of connections. ``inspector`` decodes the frames of a connection, and checks tha
 writes them as lines.
 
 ``feed`` stores what the page shows, ``details`` builds the tree of a message for it, and ``server`` serves it.
-``export`` writes captures as pages and as pcapng.
+``page_file`` writes a capture as a page, and ``pcap`` as packets for Wireshark.
 """

@@ -15,6 +15,7 @@ from io import FileIO
 from pathlib import Path
 from struct import Struct
 from types import ModuleType
+from typing import BinaryIO
 
 try:
     import fcntl
@@ -336,3 +337,32 @@ def replay(capture: Capture, package: Package, observers: list[Observer]) -> Non
             frame = inspect(inspectors.setdefault(number, Inspector(package, number)), record)
             for observer in observers:
                 observer.frame(frame)
+
+
+@contextmanager
+def new_file(path: Path, magic: bytes, kind: str) -> Iterator[BinaryIO]:
+    """Open a file that replaces ``path`` when the block ends without an error.
+
+    Only its owner can read it, because captures contain what was sent.
+
+    Raises:
+        CaptureError: ``path`` exists and does not begin with ``magic``.
+        OSError: the file cannot be written.
+    """
+    if path.exists():
+        with path.open("rb") as old:
+            begin = old.read(len(magic))
+        if begin and begin != magic:
+            raise CaptureError(
+                f"{path} is not a {kind}, so it is not overwritten; name another file"
+            )
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(draft, flags, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise

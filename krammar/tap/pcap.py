@@ -12,13 +12,16 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from struct import pack
+from types import ModuleType
 
+from krammar.tap.capture import Capture, new_file, replay
 from krammar.tap.fields import masked
 from krammar.tap.frame import Frame, Observer
 from krammar.util.sockets import parse_address
 from krammar.wire.framing import PREFIX
-from krammar.wire.package import Package
+from krammar.wire.package import Package, package_of
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -43,6 +46,29 @@ _ADDRESSES = 131_000
 _DEFAULT_PORT = 9092
 _COMMENT_LENGTH = 2_000  # characters
 _NAME_LENGTH = 255  # bytes
+
+
+def write_pcap(protocol: ModuleType, source: Path, target: Path, *, secrets: bool = False) -> str:
+    """Write a capture as pcapng, for Wireshark.
+
+    Args:
+        target: an older pcapng file is replaced.
+        secrets: whether to write passwords and tokens; otherwise their bytes are masked.
+
+    Returns:
+        What was written.
+
+    Raises:
+        CaptureError: ``source`` is not a capture, or ``target`` exists and is not a pcapng file.
+        OSError: a file cannot be read or written.
+    """
+    capture = Capture(source)
+    package = package_of(protocol)
+    with new_file(target, SECTION, "pcapng file") as file:
+        writer = PcapWriter(package, file.write, secrets)
+        replay(capture, package, [writer])
+    torn = f"\n{source}: {capture.torn}" if capture.torn else ""
+    return f"wrote {target}: {writer.packets:,} packets{torn}"
 
 
 @dataclass(slots=True)

@@ -18,10 +18,9 @@ from kafka_wire import (
 )
 
 from krammar.tap.capture import CaptureError, CaptureWriter
-from krammar.tap.export import write_pcap
 from krammar.tap.frame import Frame
 from krammar.tap.inspector import Inspector
-from krammar.tap.pcap import PcapWriter
+from krammar.tap.pcap import PcapWriter, write_pcap
 from krammar.wire.batches import Record, encode_batch
 from krammar.wire.package import package_of
 from tests.support.waiting import PATIENCE

@@ -1,48 +1,21 @@
-"""Writes the content of a capture as a file for another program."""
+"""Writes a capture as the page of ``krammar tap --ui``, in one file that needs no server."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
 
-from krammar.tap.capture import Capture, CaptureError, replay
+from krammar.tap.capture import Capture, new_file, replay
 from krammar.tap.describe import Describer
 from krammar.tap.details import details
 from krammar.tap.exchanges import Exchanges, ExchangeSelection, TappedExchange
 from krammar.tap.feed import MAX_ROWS, Connections, pack, row_of, unpack
 from krammar.tap.page import MARK, block, parts
-from krammar.tap.pcap import SECTION, PcapWriter
 from krammar.wire.package import Package, package_of
 
 _BLOCK_ROWS = 200
 _BLOCK_BYTES = 1 << 20
-
-
-def write_pcap(protocol: ModuleType, source: Path, target: Path, *, secrets: bool = False) -> str:
-    """Write a capture as pcapng, for Wireshark.
-
-    Args:
-        target: an older pcapng file is replaced.
-        secrets: whether to write passwords and tokens; otherwise their bytes are masked.
-
-    Returns:
-        What was written.
-
-    Raises:
-        CaptureError: ``source`` is not a capture, or ``target`` exists and is not a pcapng file.
-        OSError: a file cannot be read or written.
-    """
-    capture = Capture(source)
-    package = package_of(protocol)
-    with new_file(target, SECTION, "pcapng file") as file:
-        writer = PcapWriter(package, file.write, secrets)
-        replay(capture, package, [writer])
-    torn = f"\n{source}: {capture.torn}" if capture.torn else ""
-    return f"wrote {target}: {writer.packets:,} packets{torn}"
 
 
 def write_html(
@@ -135,32 +108,3 @@ class _Blocks:
             self._file.write(block(f"details-{self._written}", self._block).encode())
             self._written += 1
             self._block, self._size = [], 0
-
-
-@contextmanager
-def new_file(path: Path, magic: bytes, kind: str) -> Iterator[BinaryIO]:
-    """Open a file that replaces ``path`` when the block ends without an error.
-
-    Only its owner can read it, because captures contain what was sent.
-
-    Raises:
-        CaptureError: ``path`` exists and does not begin with ``magic``.
-        OSError: the file cannot be written.
-    """
-    if path.exists():
-        with path.open("rb") as old:
-            begin = old.read(len(magic))
-        if begin and begin != magic:
-            raise CaptureError(
-                f"{path} is not a {kind}, so it is not overwritten; name another file"
-            )
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-        descriptor = os.open(draft, flags, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-        os.replace(draft, path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
