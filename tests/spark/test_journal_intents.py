@@ -33,14 +33,13 @@ from krammar.journal import (
     ReadUncommittedIter,
     TopicJournals,
 )
-from krammar.spark.datasource import KrammarDataSource
+from krammar.spark.datasource import KafkaStreamWriter, KrammarDataSource
 from krammar.spark.errors import SparkSourceError
 from krammar.spark.journal import delivery as delivery_module
 from krammar.spark.journal import intents as intents_module
 from krammar.spark.journal.intents import IntentStore, RowTotals, Write
 from krammar.spark.journal.rows_out import Published
 from krammar.spark.schema import arrow_schema
-from krammar.spark.writing.writers import KafkaStreamWriter
 
 SCHEMA = StructType().add("topic", "string").add("key", "binary").add("value", "string")
 QUERY = "5c0f"

@@ -36,7 +36,7 @@ from krammar.journal import (
     TopicJournals,
     append_intents,
 )
-from krammar.spark.datasource import KrammarDataSource
+from krammar.spark.datasource import KafkaWriter, KrammarDataSource
 from krammar.spark.errors import BrokerError, OptionError, SchemaError, SparkSourceError
 from krammar.spark.journal import delivery as delivery_module
 from krammar.spark.journal import rows_out
@@ -45,8 +45,7 @@ from krammar.spark.journal.intents import FOLDER
 from krammar.spark.journal.rows_out import Published
 from krammar.spark.kafka.rows_out import RowError
 from krammar.spark.schema import HEADERS_TYPE, arrow_schema
-from krammar.spark.writing.delivery import Count
-from krammar.spark.writing.writers import KafkaWriter
+from krammar.spark.writing import Count
 from tests.spark.support import fails
 
 SCHEMA = StructType(

@@ -28,14 +28,13 @@ from krammar.broker import Broker
 from krammar.client import Client
 from krammar.client.partitioner import partition_of_key
 from krammar.spark import register
-from krammar.spark.datasource import KrammarDataSource
+from krammar.spark.datasource import KafkaStreamWriter, KafkaWriter, KrammarDataSource
 from krammar.spark.errors import BrokerError, OptionError, SchemaError
 from krammar.spark.kafka import rows_out
 from krammar.spark.kafka.rows_out import RowError, partitions_of_keys
 from krammar.spark.kafka.sink import AtLeastOnce
 from krammar.spark.schema import arrow_schema
-from krammar.spark.writing.delivery import Count, Written
-from krammar.spark.writing.writers import KafkaStreamWriter, KafkaWriter
+from krammar.spark.writing import Count, Written
 from tests.spark.support import fails, started
 
 # Schemas are parsed by Spark.

@@ -54,7 +54,7 @@ from krammar.spark.journal.places import JournalPlace
 from krammar.spark.journal.rows_out import Published, RowCounter, RowPublisher, messages_of
 from krammar.spark.option_table import Use
 from krammar.spark.options import Options
-from krammar.spark.writing.delivery import Messages
+from krammar.spark.writing import Messages
 
 if TYPE_CHECKING:
     import pyarrow as pa

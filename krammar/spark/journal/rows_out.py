@@ -30,7 +30,7 @@ from krammar.spark.kafka.rows_out import Group, OutColumns, RowError, groups
 from krammar.spark.options import Options
 from krammar.spark.typed.messages import named_class
 from krammar.spark.typed.types import mapped_class
-from krammar.spark.writing.delivery import Written
+from krammar.spark.writing import Written
 from krammar.wire.errors import WireError
 from krammar.wire.message import Codec
 

@@ -13,7 +13,7 @@ from krammar.client.produce import Producer
 from krammar.spark.brokers import broker_errors, settings_of
 from krammar.spark.kafka.rows_out import OutColumns, groups
 from krammar.spark.options import Options
-from krammar.spark.writing.delivery import Messages, Written
+from krammar.spark.writing import Messages, Written
 
 if TYPE_CHECKING:
     import pyarrow as pa

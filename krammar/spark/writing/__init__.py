@@ -1,1 +1,0 @@
-"""Writes rows: the writers that Spark calls, and the interface of deliveries."""
