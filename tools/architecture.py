@@ -122,7 +122,8 @@ def print_circles() -> int:
 #     are users, whom nobody can count;
 #   - a file that another package imports: it is a door of its own package, such as what a verb of the command line
 #     calls;
-#   - a file that no file imports: it is loaded by its name, as verbs and backends are.
+#   - a file that no file imports: it is loaded by its name, as verbs and backends are;
+#   - a file that an __init__ passes on with ``import x as x``: the package loads it by its name, as it does with handlers.
 #
 # A chain is a class, its base, the base's base and so on, as far as they are defined in krammar/. It is reported if it
 # stretches over more than two files. A file counts if a reader may have to open it to find the code of a method, so
@@ -162,7 +163,7 @@ class ModuleFacts:
         names: each imported name, with the module that it comes from and its name there. The name there is empty for
             modules.
         imported: the modules and names of krammar/ that the file imports.
-        published: the names in ``__all__``.
+        published: the names in ``__all__``, and those that an ``__init__`` imports ``as`` themselves.
         used: the names that its code uses, so that an ``__init__`` that only passes names on is known.
     """
 
@@ -260,6 +261,8 @@ def read_module(name: str, path: Path, modules: dict[str, Path]) -> ModuleFacts:
                     continue
                 facts.imported.add(found)
                 facts.names[alias.asname or alias.name] = found
+                if path.name == "__init__.py" and alias.asname == alias.name:
+                    facts.published.add(alias.name)
         elif (
             isinstance(node, ast.Assign)
             and isinstance(node.value, ast.List | ast.Tuple)
