@@ -1,11 +1,11 @@
-"""What is special about an API for tenants: names in fields without an entity, bytes, sessions, and partial refusals.
+"""What is special about an API for tenants: names in fields without an entity, configs, bytes, sessions, and partial refusals.
 
 The functions for requests see the tenant's own names, before prefixes are added. They return an answer, or None.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,9 @@ import kafka_wire as kw
 from kafka_wire import ConfigResourceType, CoordinatorType, ErrorCode
 
 from krammar.proxy.filters.tenant_apis import REASON
-from krammar.proxy.filters.tenant_configs import add_to_configs, own_configs
 from krammar.proxy.filters.tenant_fields import TenantTopicIds
 from krammar.proxy.filters.tenant_names import Tenant
+from krammar.util.configs import config_rows
 from krammar.util.remembered import Remembered
 from krammar.wire.errors import WireError
 
@@ -356,3 +356,55 @@ def _tolerant(change: Callable[..., bytes], data: bytes, *arguments: Any) -> byt
         return change(data, *arguments)
     except WireError:
         return data
+
+
+# -- configs of topics and groups: which ones tenants may set, and the names in their values
+#
+# It is an allow list, as for APIs: keys that the tables do not have are refused, because their values could name things
+# of others.
+
+_TOPIC = "topicName"
+# What the values of configs name, by the type of their resource and by key.
+CONFIG_ENTITIES: dict[int, dict[str, str]] = {
+    kind: {row["name"]: row["entity"] for row in config_rows(table)}
+    for kind, table in ((ConfigResourceType.TOPIC, "topics"), (ConfigResourceType.GROUP, "groups"))
+}
+
+
+def add_to_configs(tenant: Tenant, kind: int, configs: Iterable[Any], key: str = "name") -> str:
+    """Add the prefix to topics in the values of configs that a tenant sets.
+
+    Args:
+        kind: the type of the resource.
+        key: the attribute with the key of a config.
+
+    Returns:
+        Why they are refused; empty if they are not.
+    """
+    for each in configs:
+        name = getattr(each, key)
+        entity = CONFIG_ENTITIES[kind].get(name)
+        if entity is None:
+            return f"a tenant cannot set the config {name!r}, which this proxy does not know"
+        if entity == _TOPIC:
+            if each.value and (problem := tenant.problem(each.value)):
+                return f"config {name!r}: {problem}"
+            each.value = each.value and tenant.add(each.value)
+        elif entity:
+            return f"a tenant cannot set the config {name!r}, because it is about brokers"
+    return ""
+
+
+def own_configs(tenant: Tenant, kind: int, configs: list[Any], key: str = "name") -> list[Any]:
+    """Return the configs of a response that a tenant sees, with its own names; the arguments are as above."""
+    own = []
+    for each in configs:
+        entity = CONFIG_ENTITIES[kind].get(getattr(each, key))
+        if entity is None:
+            continue
+        if entity == _TOPIC:
+            for place in (each, *getattr(each, "synonyms", ())):
+                if place.value:
+                    place.value = tenant.strip(place.value) if tenant.owns(place.value) else None
+        own.append(each)
+    return own

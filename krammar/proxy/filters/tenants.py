@@ -17,18 +17,25 @@ from krammar.proxy.filters.tenant_apis import ALLOWED, PASSED, REFUSED
 from krammar.proxy.filters.tenant_calls import REQUESTS, RESPONSES, Memory, TenantCall
 from krammar.proxy.filters.tenant_fields import (
     ENTITIES,
+    ERROR_MESSAGE,
     PATTERN,
+    TOPIC_ID,
     NamePlan,
     plan_of,
     restore,
     with_ids,
 )
-from krammar.proxy.filters.tenant_frames import BROKER_ID, patch_of
 from krammar.proxy.filters.tenant_names import Tenant
 from krammar.proxy.filters.topics import ask_names
 from krammar.proxy.interface import Close, Connection, Exchange, Method, Patch, on
 from krammar.wire.package import package_of
 from krammar.wire.reflection import UNKNOWN_TAGS, Walker, walker
+from krammar.wire.skip import TAGGED
+from krammar.wire.splice import change_of
+
+# The entities of numbers that are checked: a function decides whether the frame can be passed on. In a request, the id of
+# a broker is the broker that sends it.
+_BROKER_ID, _SESSION_ID = "brokerId", "fetchSessionId"
 
 _PACKAGE = package_of(kafka_wire)
 _FREQUENT = (
@@ -250,7 +257,7 @@ class Tenants(SeesLogins):
         if version > ALLOWED[getattr(message, "request_class", message)]:
             return None  # it is refused
         check = self._allows if hasattr(message, "response_class") else self._notes
-        return patch_of(message, version, self._find, self._owns, check)
+        return _patch_of(message, version, self._find, self._owns, check)
 
     def _owns(self, tenant: Tenant, topic_id: bytes) -> bool:
         name = self._memory.ids.name_of_bytes(topic_id)
@@ -258,7 +265,7 @@ class Tenants(SeesLogins):
 
     def _allows(self, tenant: Tenant, connection: Connection, number: str, value: int) -> bool:
         """Return whether a number in a request can be passed on."""
-        if number == BROKER_ID:
+        if number == _BROKER_ID:
             return value == -1
         return not value or (self._memory.sessions.get((connection.upstream, value)) == tenant.name)
 
@@ -298,3 +305,56 @@ def _invalid_pattern(request: Any, text: str) -> Any:
     if hasattr(response, "error_message"):
         response.error_message = f"invalid regular expression: {text}"
     return response
+
+
+# Names are changed in the bytes of frequent messages, Produce and Fetch, without decoding a frame.
+#
+# A walk finds the places of names by the entities in the definitions. A frame with anything else that concerns a tenant,
+# such as error messages, tagged fields or ids of others, and an invalid frame, is left to the method for decoded messages.
+
+
+def _patch_of(
+    cls: Any,
+    version: int,
+    find: Callable[[Connection], Tenant],
+    owned: Callable[[Tenant, bytes], bool],
+    allowed: Callable[[Tenant, Connection, str, int], bool],
+) -> Patch:
+    """Return the function for a class of messages: it adds the prefix in requests, and removes it in responses.
+
+    Args:
+        find: returns the tenant of a connection.
+        owned: returns whether a topic id is the tenant's.
+        allowed: returns whether a number, given with its entity, can be passed on.
+    """
+    adds = hasattr(cls, "response_class")
+    headers = _PACKAGE.header_versions(cls.api_key, version)
+    if adds:
+        header: tuple[Any, int] = kafka_wire.RequestHeader, headers.request
+        checked: tuple[str, ...] = (_BROKER_ID, _SESSION_ID)
+    else:
+        header = kafka_wire.ResponseHeader, headers.response
+        checked = (_SESSION_ID,)
+    marks = (*ENTITIES, TOPIC_ID, ERROR_MESSAGE, PATTERN, TAGGED, *checked)
+    compact = kafka_wire.layout(cls, version).flexible
+    change = change_of(header, (cls, version), marks, ENTITIES, adds, compact)
+
+    def patch(data: Any, begin: int, end: int, connection: Connection) -> Any:
+        tenant = find(connection)
+        changed = change(data, begin, end, tenant.prefix_bytes)
+        if changed is None:
+            return None  # decoding says what is wrong
+        places, pieces = changed
+        for mark, _, content, after in places:
+            if mark == TOPIC_ID:
+                if not owned(tenant, bytes(data[content:after])):
+                    return None
+            elif mark in checked:
+                number = int.from_bytes(data[content:after], "big", signed=True)
+                if not allowed(tenant, connection, mark, number):
+                    return None
+            else:
+                return None
+        return pieces
+
+    return patch

@@ -14,7 +14,7 @@ from krammar.broker.apis import SERVED
 from krammar.proxy import Proxy
 from krammar.proxy.addresses import Address
 from krammar.proxy.filters.tenant_apis import ALLOWED
-from krammar.proxy.filters.tenant_configs import CONFIG_ENTITIES
+from krammar.proxy.filters.tenant_calls import CONFIG_ENTITIES
 from krammar.proxy.filters.tenants import Tenants
 from krammar.testing import KafkaBroker
 from krammar.wire.batches import Record, encode_batch

@@ -12,7 +12,7 @@ from kafka_wire import ConfigResourceType, ConfigType, ErrorCode
 from krammar.broker.config import GROUP_CONFIGS, TOPIC_CONFIGS
 from krammar.proxy import Proxy
 from krammar.proxy.addresses import Address
-from krammar.proxy.filters.tenant_configs import CONFIG_ENTITIES, add_to_configs, own_configs
+from krammar.proxy.filters.tenant_calls import CONFIG_ENTITIES, add_to_configs, own_configs
 from krammar.proxy.filters.tenant_names import Tenant
 from krammar.proxy.filters.tenants import Tenants
 from krammar.testing import KafkaBroker
