@@ -13,19 +13,19 @@ from krammar.compiler.layout_table import LayoutTable, layout_table
 from krammar.lsp.completion import TRIGGERS, complete
 from krammar.lsp.documents import DefinitionServer, path_of
 from krammar.lsp.editing import RenameError, formatting, quick_fixes, rename_edit, renameable
-from krammar.lsp.hover import hover
 from krammar.lsp.layouts import message_page, versions_text
-from krammar.lsp.outline import (
+from krammar.lsp.project import Analysis, Project, SourceFile
+from krammar.lsp.showing import (
     LEGEND,
     SHOW_BYTES,
     foldings,
+    hints,
+    hover,
     lenses,
     outline,
     semantic_tokens,
     workspace_symbols,
 )
-from krammar.lsp.project import Analysis, Project, SourceFile
-from krammar.lsp.versions import hints
 
 
 def create_server() -> DefinitionServer:

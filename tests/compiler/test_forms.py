@@ -27,7 +27,7 @@ from krammar.cli import main
 from krammar.compiler.guide import Answers, import_guides
 from krammar.highlighting.scanner import LexemeKind, scan
 from krammar.inspect.notation import show
-from krammar.lsp.hover import hover
+from krammar.lsp.showing import hover
 from krammar.util.diagnostics import Diagnostics
 from krammar.wire.engine_loading import ENGINE, status
 from krammar.wire.errors import DecodeError, EncodeError, UnsupportedVersionError

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from lsprotocol import types as lsp
 
-from krammar.lsp.hover import hover
+from krammar.lsp.showing import hover
 from tests.lsp.sheets import PING, Sheet, ping
 
 

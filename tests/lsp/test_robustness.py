@@ -17,11 +17,9 @@ from krammar.lsp.editing import (
     rename_edit,
     renameable,
 )
-from krammar.lsp.hover import hover
 from krammar.lsp.layouts import message_page
-from krammar.lsp.outline import foldings, lenses, outline, semantic_tokens
 from krammar.lsp.project import Project
-from krammar.lsp.versions import hints
+from krammar.lsp.showing import foldings, hints, hover, lenses, outline, semantic_tokens
 from tests.lsp.sheets import FOLDER, PING, SHARED
 
 KAFKA = Path(__file__).parents[2] / "definitions" / "kafka_wire"

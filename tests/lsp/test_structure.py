@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types as lsp
 
-from krammar.lsp.outline import (
+from krammar.lsp.showing import (
     LEGEND,
     foldings,
+    hints,
     lenses,
     outline,
     semantic_tokens,
     workspace_symbols,
 )
 from krammar.lsp.text import SourceText
-from krammar.lsp.versions import hints
 from tests.lsp.sheets import Sheet, ping
 
 LAST = 10**6
