@@ -109,7 +109,8 @@ def print_circles() -> int:
 
 # Rooms.
 #
-# A package is a folder of krammar/ with all folders in it, or a module of krammar/ itself.
+# A package is a folder of krammar/ with all folders in it, or a module of krammar/ itself. pyspark_krammar/, by which Spark
+# finds the data source, is another one.
 #
 # Code lines are lines with a token of Python that is neither a comment nor a docstring. Blank lines have none.
 #
@@ -281,7 +282,12 @@ class Rooms:
     """
 
     def __init__(self, root: Path = ROOT, package: str = "krammar") -> None:
-        paths = {module_name(path, root): path for path in sorted((root / package).rglob("*.py"))}
+        files = (
+            path
+            for folder in (package, f"pyspark_{package}")
+            for path in sorted((root / folder).rglob("*.py"))
+        )
+        paths = {module_name(path, root): path for path in files}
         self.modules = {name: read_module(name, path, paths) for name, path in paths.items()}
         pages = [page.read_text("utf-8") for page in sorted((root / "docs").rglob("*.md"))]
         words = {word for page in pages for word in re.findall(rf"\b{package}(?:\.\w+)+", page)}
