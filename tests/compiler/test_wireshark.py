@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, Producer
 from krammar.broker import Broker
 from krammar.cli import main
 from krammar.proxy.addresses import Address
-from krammar.tap import export
+from krammar.tap import pcap
 from krammar.tap.capture import CaptureWriter
 from krammar.wire.batches import Record, encode_batch
 from krammar.wire.layout import Layout
@@ -180,7 +180,7 @@ def test_a_real_conversation_that_the_tap_saved(script: Path, tmp_path: Path) ->
         consumer.close()
         del producer, consumer
     writer.close()
-    export.write_pcap(kafka_wire, tmp_path / "real.tap", tmp_path / "real.pcapng")
+    pcap.write_pcap(kafka_wire, tmp_path / "real.tap", tmp_path / "real.pcapng")
 
     found = frames(
         script, tmp_path / "real.pcapng", "kafka_wire", "-o", f"kafka_wire.ports:{broker.port}"
