@@ -43,14 +43,20 @@ def test_the_search_knows_messages_and_their_pages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", pages_of(ROOT / "docs"), ids=lambda page: page.stem)
-def test_a_page_has_no_dates_and_its_code_is_narrow(page: Path) -> None:
+def test_a_page_has_no_dates_or_lost_rows_and_its_code_is_narrow(page: Path) -> None:
     assert list(problems_of_page(page)) == []
 
 
 def test_a_page_with_problems(tmp_path: Path) -> None:
     wide = "x" * 69
     (tmp_path / "page.md").write_text(
-        f"""Tested on 2024-02-29, unlike `2024-03-01`.
+        f"""Tested on 2024-02-29 and in March 2024, unlike `2024-03-01`.
+
+| Setting | Default |
+|---|---|
+| one | 1 |
+
+| two | 2 |
 
 - A list:
 
@@ -77,6 +83,8 @@ krammar {wide}
     too_wide = "page.md: a line of a sample has more than 68 characters: "
     assert list(problems_of_page(tmp_path / "page.md")) == [
         "page.md has a date, 2024-02-29",
+        "page.md has a date, March 2024",
+        "page.md has a row of a table after a blank line: | two | 2 |",
         f"{too_wide}{wide}",
         f"{too_wide}krammar {wide}",
         f"{too_wide}$ pip {wide}",

@@ -43,7 +43,12 @@ _EXCERPTS = ("architecture", "backends")
 _COMMAND = re.compile(r"(?:[A-Z_]+=\S+ )?(?:\S*/)?(?:curl|krammar|make|pip|python|tar|tshark) ")
 # Modules with a class for each of Kafka's error codes, which no source names.
 _ERROR_CLASSES = "krammar.client.errors."
-_DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
+_DATE = re.compile(
+    r"\b20\d\d-\d\d-\d\d\b|\b(?:January|February|March|April|May|June|July|August|September|October|November|December)"
+    r" 20\d\d\b"
+)
+# Rows without a head, which Markdown shows as text.
+_LOST_ROW = re.compile(r"\n\n(\|[^\n]*)\n(?!\|[ :|-]*-[ :|-]*\|\n)")
 # What a docstring of aligned columns becomes if it is rendered as a paragraph.
 _SALAD = re.compile(r"<p>(?:<code>\w+</code>(?:, )?)+ [^<]*\n<code>\w+</code>")
 
@@ -187,14 +192,15 @@ def pages_of(docs: Path) -> list[Path]:
 
 
 def problems_of_page(page: Path) -> Iterator[str]:
-    """Yield a sentence for each date of a page, and for each line of its code that is too wide."""
+    """Yield a sentence for each date of a page, each row outside of a table, and each line of its code that is too wide."""
     name = page.stem
     text = page.read_text("utf-8")
+    prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     if name != "benchmarks":
-        for date in _DATE.findall(
-            re.sub(r"^```.*?^```$|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
-        ):
+        for date in _DATE.findall(re.sub(r"`[^`\n]*`", "", prose)):
             yield f"{page.name} has a date, {date}"
+    for row in _LOST_ROW.findall(prose):
+        yield f"{page.name} has a row of a table after a blank line: {row}"
     for language, sample in _FENCE.findall(text):
         for line in _code(language, dedent(sample)):
             if len(line) > _WIDTH and name not in _EXCERPTS:
