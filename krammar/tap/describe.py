@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -34,6 +35,7 @@ _SHOWN = {
     "host": "at {}",
     "cluster_id": "cluster {}",
 }
+_ERRORS = ("error_code", "acknowledge_error_code")
 # Arrays whose elements are counted, with the name of an element.
 _COUNTED = {
     "brokers": "broker",
@@ -48,6 +50,8 @@ _COUNTED = {
 }
 
 _PARTITION = "partition"  # an entity
+# What members of share groups do with records (KIP-932), by the number of the type.
+_ACKNOWLEDGED = ("skipped", "accepted", "released", "rejected", "renewed")
 
 _MAX_STRUCTS = 2_000
 _MAX_SHOWN = 3
@@ -113,6 +117,7 @@ class Describer:
             parts.append(" ".join(shown) + (f" and {more} more" if more else ""))
         if walk.records:
             parts.append(f"{walk.records:,} B of records")
+        parts += [f"{count:,} {word}" for word, count in walk.shared.items()]
         errors = {self._error(code): count for code, count in walk.errors.items()}
         return Description(", ".join(parts), names, errors)
 
@@ -136,6 +141,7 @@ class _Walk:
         self.topics: dict[str | UUID, str] = {}
         self.errors: dict[int, int] = {}
         self.records = 0
+        self.shared: dict[str, int] = {}  # records of share groups, by what happens to them
         self.learned: list[tuple[UUID, str]] = []
 
     def visit(self, struct: Struct, *, top: bool = False) -> None:
@@ -144,6 +150,7 @@ class _Walk:
             return
         if not top:
             self._topic(struct)
+            self._share(struct)
         cls: Any = type(struct)  # mypy takes instances, which have no hash, for their class
         for name, is_nested in _told_fields(cls, top):
             value = getattr(struct, name)
@@ -155,7 +162,7 @@ class _Walk:
                     if self.left <= 0:
                         break
                     self.visit(element)
-            elif name == "error_code":
+            elif name in _ERRORS:
                 if value and type(value) is int:
                     self.errors[value] = self.errors.get(value, 0) + 1
             elif name == "records":
@@ -182,6 +189,22 @@ class _Walk:
         if key is not None and (partitions or ids):
             self.topics[key] = _numbers(getattr(struct, partitions[0])) if partitions else ""
 
+    def _share(self, struct: Any) -> None:
+        """Count the records that a member of a share group acquires or acknowledges."""
+        if "acknowledge_types" in struct._fields:
+            types = struct.acknowledge_types
+            number = struct.last_offset - struct.first_offset + 1
+            for kind, count in [(types[0], number)] if len(types) == 1 else Counter(types).items():
+                is_known = 0 <= kind < len(_ACKNOWLEDGED)
+                self._add_shared(_ACKNOWLEDGED[kind] if is_known else f"of type {kind}", count)
+        elif "acquired_records" in struct._fields:
+            for each in struct.acquired_records:
+                self._add_shared("acquired", each.last_offset - each.first_offset + 1)
+
+    def _add_shared(self, word: str, count: int) -> None:
+        if count > 0:
+            self.shared[word] = self.shared.get(word, 0) + count
+
 
 def _structs(value: Any) -> Iterator[Struct]:
     """Yield the structs in the value of a field: a struct, an array of any depth, or None."""
@@ -199,7 +222,7 @@ def _told_fields(kind: type[Struct], top: bool) -> tuple[tuple[str, bool], ...]:
     for name in kind._fields:
         described = kinds_of(kind).get(name, ":")
         is_nested = not described.startswith(":") and hasattr(named(kind, described), "_fields")
-        if is_nested or name in ("error_code", "records") or (top and name in _SHOWN):
+        if is_nested or name in (*_ERRORS, "records") or (top and name in _SHOWN):
             found.append((name, is_nested))
     return tuple(found)
 

@@ -127,6 +127,45 @@ def test_offsets_are_shown() -> None:
     )
 
 
+def test_records_of_share_groups_are_counted() -> None:
+    describe = Describer(PACKAGE)
+    describe(metadata("orders"))
+    fetch, told = kafka_wire.ShareFetchRequest, kafka_wire.ShareFetchResponse
+    runs = [(0, 9, [1]), (10, 13, [2, 1, 1, 3]), (14, 15, [9]), (99, 20, [1])]
+    batches = [
+        fetch.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=types)
+        for first, last, types in runs
+    ]
+    partition = fetch.FetchPartition(partition_index=3, acknowledgement_batches=batches)
+    topics = [fetch.FetchTopic(topic_id=TOPIC_ID, partitions=[partition])]
+    asking = fetch(group_id="g", member_id="m", topics=topics)
+    assert describe(sent(asking, 2)).text == (
+        "group g, member m, orders[3], 12 accepted, 1 released, 1 rejected, 2 of type 9"
+    )
+    acquired = [
+        told.AcquiredRecords(first_offset=first, last_offset=last, delivery_count=1)
+        for first, last in ((0, 999), (2000, 2499))
+    ]
+    part = told.PartitionData(
+        partition_index=3, records=b"x" * 40, acquired_records=acquired, acknowledge_error_code=121
+    )
+    topic = told.ShareFetchableTopicResponse(topic_id=TOPIC_ID, partitions=[part])
+    assert describe(answered(asking, told(responses=[topic]), 2)).text == (
+        "orders[3], 40 B of records, 1,500 acquired, INVALID_RECORD_STATE"
+    )
+    acknowledge = kafka_wire.ShareAcknowledgeRequest
+    batch = acknowledge.AcknowledgementBatch(
+        first_offset=4, last_offset=5, acknowledge_types=[0, 4]
+    )
+    own = acknowledge.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+    telling = acknowledge(
+        group_id="g",
+        member_id="m",
+        topics=[acknowledge.AcknowledgeTopic(topic_id=TOPIC_ID, partitions=[own])],
+    )
+    assert describe(sent(telling, 2)).text == "group g, member m, orders[0], 1 skipped, 1 renewed"
+
+
 def test_topic_ids_are_shown_by_the_names_that_were_seen() -> None:
     describe = Describer(PACKAGE)
     fetching = FetchRequest(

@@ -28,7 +28,18 @@ from tests.support.waiting import PATIENCE
 
 # What red has, by its names at the broker.
 TOPIC, HIDDEN, GROUP, TRANSACTION = "red.orders", "red.hidden", "red.g", "red.t"
-HOSTILE = (TOPIC, GROUP, TRANSACTION, "../red.orders", "blue.orders|red.orders", ".*")
+# A share group of red, and its member, which has acquired the record of the topic.
+SHARED, MEMBER = "red.s", "member-of-red"
+HOSTILE = (
+    *(TOPIC, GROUP, TRANSACTION, SHARED, MEMBER),
+    *("../red.orders", "blue.orders|red.orders", ".*"),
+)
+# So that the member and its lock outlast the tests.
+LONG = {
+    f"group_share_{limit}{name}": "3600000"
+    for name in ("record_lock_duration_ms", "session_timeout_ms")
+    for limit in ("", "max_")
+}
 # The APIs that both tenants and krammar's broker have, with their newest versions.
 NEWEST = {
     cls: min(newest, SERVED[cls.api_key][1])
@@ -49,6 +60,7 @@ class Tenancy:
         }
         self._clients: dict[str, Client] = {}
         self.producer: Any = None
+        self.session_epoch = 0
 
     def ask(self, who: str, request: Any, version: int | None = None) -> Any:
         """Return the response to a request; None if the connection is closed instead."""
@@ -86,6 +98,50 @@ class Tenancy:
         assert self.producer.error_code == 0
         assert self.produce("red", "t", self.producer.producer_epoch).error_code == 0
         assert self.commit_offset("red", "t", self.producer.producer_epoch, 1) == 0
+        self.join()
+        assert [each.deliveries for each in self.shared()] == [1]
+
+    def join(self) -> None:
+        """Let a member of red's share group acquire the record of the topic."""
+        config = kw.IncrementalAlterConfigsRequest.AlterableConfig(
+            name="share.auto.offset.reset", value="earliest"
+        )
+        resource = kw.IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=ConfigResourceType.GROUP, resource_name="s", configs=[config]
+        )
+        altered = self.ask("red", kw.IncrementalAlterConfigsRequest(resources=[resource]))
+        assert altered.responses[0].error_code == 0
+        heartbeat = kw.ShareGroupHeartbeatRequest(
+            group_id="s", member_id=MEMBER, subscribed_topic_names=["orders"]
+        )
+        assert self.ask("red", heartbeat).assignment.topic_partitions
+        assert self.share_fetch("red", MEMBER).acquired_records
+
+    def share_fetch(
+        self, who: str, member: str, group: str = "s", *acks: Any, topic: str = TOPIC
+    ) -> Any:
+        """Let a member of a share group fetch; return the answer for the topic, or for the whole request."""
+        kind = kw.ShareFetchRequest
+        part = kind.FetchPartition(partition_index=0, acknowledgement_batches=[*acks])
+        request = kind(
+            group_id=group,
+            member_id=member,
+            share_session_epoch=self.session_epoch if who == "red" else 0,
+            max_bytes=1 << 20,
+            max_records=10,
+            batch_size=10,
+            topics=[kind.FetchTopic(topic_id=self.id_of(topic), partitions=[part])],
+        )
+        response = self.ask(who, request)
+        if response.error_code or not response.responses:
+            return response
+        if who == "red":
+            self.session_epoch += 1
+        return response.responses[0].partitions[0]
+
+    def shared(self) -> list[Any]:
+        """Return the records of red's share group."""
+        return self.broker.share_groups[SHARED].records(TOPIC)
 
     def ids(self, transactional_id: str, epoch: int) -> dict[str, Any]:
         return {
@@ -138,7 +194,8 @@ class Tenancy:
         """Return what the broker has of red: topics, configs, offsets, groups, transactions and ends of logs."""
         resource = kw.DescribeConfigsRequest.DescribeConfigsResource
         kinds = ConfigResourceType
-        named = [(kinds.TOPIC, TOPIC), (kinds.TOPIC, HIDDEN), (kinds.GROUP, GROUP)]
+        named = [(kinds.TOPIC, TOPIC), (kinds.TOPIC, HIDDEN)]
+        named += [(kinds.GROUP, GROUP), (kinds.GROUP, SHARED)]
         part = kw.ListOffsetsRequest.ListOffsetsPartition(timestamp=-1)
         ends = [
             kw.ListOffsetsRequest.ListOffsetsTopic(name=each, partitions=[part])
@@ -154,17 +211,22 @@ class Tenancy:
             ),
             kw.DescribeGroupsRequest(groups=[GROUP]),
             kw.DescribeTransactionsRequest(transactional_ids=[TRANSACTION]),
+            kw.ShareGroupDescribeRequest(group_ids=[SHARED]),
+            kw.DescribeShareGroupOffsetsRequest(
+                groups=[kw.DescribeShareGroupOffsetsRequest.Group(group_id=SHARED, topics=None)]
+            ),
             kw.DescribeProducersRequest(
                 topics=[kw.DescribeProducersRequest.TopicRequest(name=TOPIC, partition_indexes=[0])]
             ),
         ]
         found = [self.ask("", each) for each in asked]
+        found.append(self.broker.share_groups[SHARED])
         topics = self.ask("", kw.MetadataRequest(topics=None)).topics
         found.append([each for each in topics if (each.name or "").startswith("red.")])
         for listed in (kw.ListGroupsRequest(), kw.ListTransactionsRequest()):
             response = self.ask("", listed)
             found.append([each for each in names_in(response) if each.startswith("red.")])
-        assert found[-2:] == [[GROUP], [TRANSACTION]]
+        assert found[-2:] == [[GROUP, SHARED], [TRANSACTION]]
         return found
 
     def configs_of_blue(self) -> list[str]:
@@ -190,7 +252,7 @@ def names_in(response: Any) -> list[str]:
 @pytest.fixture(scope="module")
 def tenancy() -> Iterator[Tenancy]:
     with (
-        KafkaBroker.start(topics={"blue.orders": 1, TOPIC: 1, HIDDEN: 1}) as broker,
+        KafkaBroker.start(topics={"blue.orders": 1, TOPIC: 1, HIDDEN: 1}, **LONG) as broker,
         Proxy.start(broker.bootstrap_servers, [Tenants("blue")]) as blue,
         Proxy.start(broker.bootstrap_servers, [Tenants("red")]) as red,
     ):
@@ -378,3 +440,56 @@ def test_the_transaction_is_committed_after_all_attacks(tenancy: Tenancy) -> Non
     (topic,) = found.groups[0].topics
     assert (topic.name, topic.partitions[0].committed_offset) == ("orders", 1)
     assert [record.value for record in tenancy.broker.records(TOPIC)] == [b"v"]
+
+
+# -- share groups: members and sessions have ids that another tenant can know
+
+
+def accepted(offset: int) -> kw.ShareFetchRequest.AcknowledgementBatch:
+    return kw.ShareFetchRequest.AcknowledgementBatch(
+        first_offset=offset, last_offset=offset, acknowledge_types=[1]
+    )
+
+
+def test_records_of_another_tenants_share_group(tenancy: Tenancy) -> None:
+    """Blue has a share group and a member of the same names."""
+    before = tenancy.of_red()
+    for group in ("s", SHARED):
+        for topic in (TOPIC, "blue.orders"):
+            found = tenancy.share_fetch("blue", MEMBER, group, topic=topic)
+            assert not getattr(found, "acquired_records", None)
+        leave = kw.ShareGroupHeartbeatRequest(group_id=group, member_id=MEMBER, member_epoch=-1)
+        # The attacks above may have made members of blue's own groups of these names.
+        assert tenancy.ask("blue", leave).error_code in (
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        )
+        acknowledge = kw.ShareAcknowledgeRequest
+        part = acknowledge.AcknowledgePartition(
+            acknowledgement_batches=[
+                acknowledge.AcknowledgementBatch(
+                    first_offset=0, last_offset=0, acknowledge_types=[1]
+                )
+            ]
+        )
+        own = acknowledge.AcknowledgeTopic(topic_id=tenancy.id_of(TOPIC), partitions=[part])
+        request = acknowledge(group_id=group, member_id=MEMBER, share_session_epoch=1, topics=[own])
+        (answered,) = tenancy.ask("blue", request).responses
+        assert answered.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        described = tenancy.ask("blue", kw.ShareGroupDescribeRequest(group_ids=[group]))
+        assert MEMBER not in [each.member_id for each in described.groups[0].members]
+        asked = kw.DescribeShareGroupOffsetsRequest.Group(group_id=group, topics=None)
+        positions = tenancy.ask("blue", kw.DescribeShareGroupOffsetsRequest(groups=[asked]))
+        assert TOPIC not in str(positions)
+    listed = tenancy.ask("blue", kw.ListGroupsRequest(types_filter=["share"]))
+    assert "s" not in [each.group_id for each in listed.groups]
+    assert tenancy.of_red() == before
+
+
+def test_the_member_accepts_its_record_after_all_attacks(tenancy: Tenancy) -> None:
+    (record,) = tenancy.shared()
+    assert (record.state, record.member_id) == ("acquired", MEMBER)
+    answer = tenancy.share_fetch("red", MEMBER, "s", accepted(record.offset))
+    assert (answer.error_code, answer.acknowledge_error_code) == (0, 0)
+    state = tenancy.broker.share_groups[SHARED].partitions[TOPIC, 0]
+    assert state.start_offset > record.offset

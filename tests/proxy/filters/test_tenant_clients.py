@@ -12,8 +12,20 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka import (
+    AcknowledgeType,
+    Consumer,
+    Producer,
+    ShareConsumer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
 from krammar.client import At, Client
@@ -22,7 +34,7 @@ from krammar.proxy.filters.tenants import Tenants
 from krammar.testing import KafkaBroker, KafkaCluster
 from tests.proxy.test_logins import USERS, own
 from tests.proxy.test_tls import Certificates, connect
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 
 COUNT = 50
 TENANTS = ("blue", "red")
@@ -123,6 +135,64 @@ def test_confluent_kafka(servers: dict[str, str], protocol: str, pattern: bool) 
         )
 
     both(servers, talk)
+
+
+def test_share_consumers(servers: dict[str, str], broker: KafkaBroker) -> None:
+    """Groups of the same name, whose records are accepted, rejected and released."""
+
+    def talk(tenant: str) -> list[bytes]:
+        settings = {"bootstrap.servers": servers[tenant]}
+        admin = create(servers[tenant], "shared")
+        early = ConfigEntry(
+            "share.auto.offset.reset",
+            "earliest",
+            incremental_operation=AlterConfigOpType.SET,
+        )
+        resource = ConfigResource("GROUP", "workers", incremental_configs=[early])
+        admin.incremental_alter_configs([resource])[resource].result(PATIENCE)
+        producer = Producer(settings)
+        for value in values(tenant):
+            producer.produce("shared", value)
+        assert producer.flush(PATIENCE) == 0
+        member = ShareConsumer(
+            settings | {"group.id": "workers", "share.acknowledgement.mode": "explicit"}
+        )
+        member.subscribe(["shared"])
+        done: list[bytes] = []
+        released: set[bytes] = set()
+
+        def poll() -> bool:
+            for message in member.poll(0.2):
+                assert message.error() is None, message.error()
+                assert message.topic() == "shared"
+                value = message.value() or b""
+                if value not in released and len(released) < 5:
+                    released.add(value)
+                    member.acknowledge(message, AcknowledgeType.RELEASE)
+                    continue
+                done.append(value)
+                is_even = len(done) % 2 == 0
+                member.acknowledge(
+                    message, AcknowledgeType.REJECT if is_even else AcknowledgeType.ACCEPT
+                )
+            return len(done) >= COUNT
+
+        until(poll)
+        assert set(member.commit_sync().values()) <= {None}
+        found = [each.id for each in admin.list_groups(timeout=PATIENCE)]
+        assert "workers" in found
+        assert not [each for each in found if each.startswith(TENANTS)]
+        member.close()
+        return done
+
+    both(servers, talk)
+    groups = broker.share_groups
+    assert groups.keys() == {"blue.workers", "red.workers"}
+    for tenant in TENANTS:
+        assert groups[f"{tenant}.workers"].records(f"{tenant}.shared") == []
+        assert {topic for topic, _ in groups[f"{tenant}.workers"].partitions} == {
+            f"{tenant}.shared"
+        }
 
 
 def test_transactions(servers: dict[str, str], broker: KafkaBroker) -> None:
