@@ -124,7 +124,7 @@ test-wheel: setup ## Build the wheel of a release, install it into an empty envi
 torture: setup ## Kill the broker under load ROUNDS times (default 500) and look for lost and duplicate records
 	$(BIN)/python -m tests.broker.torture --rounds $(or $(ROUNDS),500)
 
-powercut: setup ## Run broker, journals, Spark's sink and gen on all states that power cuts can leave (needs strace)
+powercut: setup ## Run broker, share groups, journals, Spark's sink and gen on all states that power cuts can leave (needs strace)
 	$(BIN)/python -m tests.powercut --every $(or $(EVERY),1)
 
 attack: setup ## Attack every server in every build, and print the costs (hours; python -m tests.attack --help)

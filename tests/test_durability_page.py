@@ -82,6 +82,16 @@ PROOFS: dict[str, list[tuple[list[str], list[str]]]] = {
         ),
         (POWER, [BROKER_CUTS, RECORDED]),
     ],
+    "What a share group is done with": [
+        (
+            ["Kill (`kill -9`)"],
+            [
+                "tests/broker/share/test_crashes.py::test_kills_lose_and_repeat_nothing",
+                "tests/broker/test_crashes.py::test_killed_again_and_again",
+            ],
+        ),
+        (POWER, [RECORDED]),
+    ],
     "Transactions": [
         (
             ["Kill (`kill -9`)"],

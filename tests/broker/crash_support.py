@@ -645,8 +645,8 @@ class TransactionalProducer(Load):
     def check(self, data: Path) -> None:
         """All committed transactions can be read once and in order, and no other records."""
         for partition in (0, 1):
-            visible = committed_values(read_partition(data / f"{self.topic}-{partition}"))
-            mine = [value for value in visible if value.startswith(b"%d:" % self.version)]
+            visible = committed_records(read_partition(data / f"{self.topic}-{partition}"))
+            mine = [value for _, value in visible if value.startswith(b"%d:" % self.version)]
             assert len(set(mine)) == len(mine), "a record twice"
             numbers = list(dict.fromkeys(int(value.split(b":")[1]) for value in mine))
             assert numbers == self.committed, (
@@ -656,8 +656,8 @@ class TransactionalProducer(Load):
             )
 
 
-def committed_values(batches: Iterable[DiskBatch]) -> list[bytes]:
-    """Return the values that a consumer with read_committed sees. No transaction may be open."""
+def committed_records(batches: Iterable[DiskBatch]) -> list[tuple[int, bytes]]:
+    """Return offset and value of what a consumer with read_committed sees. No transaction may be open."""
     waiting: dict[int, list[tuple[int, bytes]]] = {}
     visible: list[tuple[int, bytes]] = []
     for one in batches:
@@ -676,7 +676,7 @@ def committed_values(batches: Iterable[DiskBatch]) -> list[bytes]:
         else:
             visible += found
     assert not waiting, f"open transactions of producers {sorted(waiting)}"
-    return [value for _, value in sorted(visible)]
+    return sorted(visible)
 
 
 class ConfluentProducer(Load):

@@ -27,8 +27,11 @@ from tests.broker.crash_support import (
     OffsetCommitter,
     TransactionalProducer,
     check_indexes,
+    committed_records,
     create_topics,
 )
+from tests.broker.share.load import SharedRecords, ShareGroupMember
+from tests.broker.share.support import begin_early
 from tests.broker.support import RawClient
 from tests.ports import free_port
 from tests.support.waiting import PATIENCE
@@ -41,6 +44,9 @@ SETTINGS = {
     "log.retention.ms": "-1",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
+    "share.coordinator.state.topic.num.partitions": "2",
+    "share.coordinator.snapshot.update.records.per.snapshot": "20",
+    "share.coordinator.state.topic.prune.interval.ms": "50",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
 }
@@ -72,12 +78,19 @@ class Torture:
         self.committer = OffsetCommitter(arena, seed, "load")
         self.member = GroupMember(arena, seed, "load")
         self.confluent = ConfluentProducer(arena, seed, "confluent")
+        self.shared = {topic: SharedRecords() for topic in ("load", "transactions")}
+        self.sharers = [
+            ShareGroupMember(arena, seed, f"share-{topic}", topic, number, records)
+            for topic, records in self.shared.items()
+            for number in range(2)
+        ]
         self.loads: list[Load] = [
             *self.producers,
             *self.transactions,
             self.committer,
             self.member,
             self.confluent,
+            *self.sharers,
         ]
 
     def run(self) -> None:
@@ -90,6 +103,8 @@ class Torture:
                     client,
                     {"load": (PARTITIONS, {}), "transactions": (2, {}), "confluent": (1, {})},
                 )
+                begin_early(client, "share-load")
+                begin_early(client, "share-transactions", isolation_level="read_committed")
             self.arena.set_up(True)
             for load in self.loads:
                 load.start()
@@ -146,6 +161,8 @@ class Torture:
             self.arena.wait_until(load, lambda load=load: load.acknowledged)
         for transactions in self.transactions:
             self.arena.wait_until(transactions, lambda load=transactions: load.committed)
+        for sharer in self.sharers:
+            self.arena.wait_until(sharer, lambda load=sharer: load.records.finished)
         self.arena.stopping.set()
         for load in self.loads:
             load.join(PATIENCE)
@@ -153,6 +170,8 @@ class Torture:
         assert not self.arena.failures, "\n".join(self.arena.failures)
         with contextlib.closing(Readers(self)) as readers:
             readers.check()
+        for sharer in self.sharers:
+            sharer.drain()
         self.process.stop()
         for producer in self.producers:
             assert not producer.pending
@@ -160,6 +179,9 @@ class Torture:
         self.confluent.check(self.data)
         for transactions in self.transactions:
             transactions.check(self.data)
+        for topic, records in self.shared.items():
+            stored = committed_records(read_partition(self.data / f"{topic}-0"))
+            records.check(offset for offset, _ in stored)
         for folder in self.damage.partitions():
             read_partition(folder)
             if not folder.name.startswith("__cluster_metadata"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.powercut import brokers, journals, packages, sink
+from tests.powercut import brokers, journals, packages, share_groups, sink
 from tests.powercut.explore import Check, Outcome, explore
 from tests.powercut.recorder import Op, record
 
@@ -43,6 +43,8 @@ class Run:
             return sink.problems
         if self.module.endswith("packages"):
             return partial(packages.problems, definitions=work / "definitions")
+        if self.module.endswith("share_groups"):
+            return partial(share_groups.problems, fsync=self.arguments[0])
         return partial(brokers.problems, fsync=self.arguments[0])
 
     def explore(self, folder: Path, *, every: int = 1) -> Outcome:
@@ -61,4 +63,7 @@ RUNS = [
     Run("broker, --fsync always", "tests.powercut.brokers", ("always",), 500),
     Run("broker, --fsync interval", "tests.powercut.brokers", ("interval",), 1000),
     Run("broker, --fsync never", "tests.powercut.brokers", ("never",), 1000),
+    Run("share group, --fsync always", "tests.powercut.share_groups", ("always",), 100),
+    Run("share group, --fsync interval", "tests.powercut.share_groups", ("interval",), 400),
+    Run("share group, --fsync never", "tests.powercut.share_groups", ("never",), 400),
 ]

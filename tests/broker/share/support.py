@@ -8,6 +8,7 @@ from uuid import UUID
 from kafka_wire import (
     ConfigResourceType,
     ErrorCode,
+    IncrementalAlterConfigsRequest,
     ShareAcknowledgeRequest,
     ShareFetchRequest,
 )
@@ -24,6 +25,21 @@ def configure(broker: Broker, **settings: str) -> None:
     """Set settings of the group; names have underscores."""
     changes = {f"share.{name.replace('_', '.')}": value for name, value in settings.items()}
     broker.call(broker.cluster.set_configs, ConfigResourceType.GROUP, GROUP, changes)
+
+
+def begin_early(client: RawClient, group: str = GROUP, **settings: str) -> None:
+    """Let a group begin at the first record, by a request; names of other settings have underscores."""
+    kind = IncrementalAlterConfigsRequest
+    resource = kind.AlterConfigsResource(
+        resource_type=ConfigResourceType.GROUP,
+        resource_name=group,
+        configs=[
+            kind.AlterableConfig(name=f"share.{name.replace('_', '.')}", value=value)
+            for name, value in {"auto_offset_reset": "earliest", **settings}.items()
+        ],
+    )
+    response = client.call(kind(resources=[resource]))
+    assert response.responses[0].error_code == OK, response
 
 
 class Member:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from kafka_wire import IncrementalAlterConfigsRequest
-
 from tests.broker.requests import batch, create_topic, produce
-from tests.broker.share.support import ACCEPT, GROUP, OK, REJECT, RELEASE, Member
+from tests.broker.share.support import ACCEPT, OK, REJECT, RELEASE, Member, begin_early
 from tests.broker.support import BrokerProcess, RawClient
 
 # share.delivery.count.limit: a record that is released after so many deliveries is archived.
@@ -20,17 +18,6 @@ def deliveries(acquired: list[tuple[int, int, int]]) -> dict[int, int]:
     return {at: count for first, last, count in acquired for at in range(first, last + 1)}
 
 
-def _begin_early(client: RawClient) -> None:
-    change = IncrementalAlterConfigsRequest.AlterableConfig(
-        name="share.auto.offset.reset", config_operation=0, value="earliest"
-    )
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
-        resource_type=32, resource_name=GROUP, configs=[change]
-    )
-    response = client.call(IncrementalAlterConfigsRequest(resources=[resource]))
-    assert response.responses[0].error_code == OK, response
-
-
 def test_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
     source = random.Random(7)
     count = 60
@@ -40,7 +27,7 @@ def test_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
         with BrokerProcess(["--data-dir", tmp_path, "--port", "0"]) as broker:
             with RawClient(broker.port) as client:
                 if topic is None:
-                    _begin_early(client)
+                    begin_early(client)
                     topic = create_topic(client, "t")
                     for _ in range(count // 4):
                         assert produce(client, "t", batch(*[b"v"] * 4)).error_code == 0
