@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from functools import cached_property
@@ -46,6 +46,8 @@ from krammar.util.temporary import TemporaryFolder
 if TYPE_CHECKING:
     from krammar.broker.metrics import Metrics
     from krammar.broker.process import BrokerProcess
+    from krammar.broker.share.partitions import SharePartitions
+    from krammar.broker.share.sessions import ShareSessions
     from krammar.faults import Faults
     from krammar.proxy.interface import Filter
 
@@ -535,12 +537,25 @@ class Broker(Closing):
         return self.call(self._count)
 
     def _count(self) -> Metrics:
+        from krammar.broker.handlers.share_fetch import ShareFetchHandlers
         from krammar.broker.metrics import Metrics
+        from krammar.broker.share.reads import ShareReads
+
+        def shared() -> Iterator[tuple[SharePartitions, ShareSessions]]:
+            for node in self.nodes.values():
+                found = node.handlers.of(ShareFetchHandlers)
+                yield found.partitions, found.sessions
 
         nodes = self.nodes.values()
-        connections = [node.connections for node in nodes]
-        groups = [node.groups for node in nodes]
-        metrics = Metrics(self.timers, connections, self.cluster, self.logs, groups, self.call)
+        metrics = Metrics(
+            self.timers,
+            [node.connections for node in nodes],
+            self.cluster,
+            self.logs,
+            [node.groups for node in nodes],
+            ShareReads(shared, self.share_states, self.cluster, self.logs),
+            self.call,
+        )
         for node in nodes:
             node.handlers.observe_by(metrics.observe)
         return metrics

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from krammar.broker.log.log import PartitionLog
     from krammar.broker.log.manager import LogManager
     from krammar.broker.session import Session
+    from krammar.broker.share.reads import ShareReads
     from krammar.broker.timers import Timers
 
 # The seconds between two measurements of the event loop's delay.
@@ -62,6 +63,7 @@ class Metrics:
         cluster: ClusterMetadata,
         logs: LogManager,
         groups: Sequence[GroupCoordinator],
+        shared: ShareReads,
         call: Callable[..., float],
     ) -> None:
         self._timers = timers
@@ -69,6 +71,7 @@ class Metrics:
         self._cluster = cluster
         self._logs = logs
         self._groups = list(groups)
+        self._shared = shared
         self._call = call
         self._schema = Schema(package_of(kafka_wire))
         table = files(__package__).joinpath("metrics.csv")  # the package may be in an archive
@@ -123,6 +126,7 @@ class Metrics:
             "kafka_consumergroup_lag": lambda: {
                 key: max(0, end - offset) for key, offset, end in self._offsets()
             },
+            **self._shared.reads(),
             "process_cpu_seconds_total": time.process_time,
         }
 

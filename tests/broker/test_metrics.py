@@ -23,8 +23,9 @@ from krammar.broker.handlers.metadata import MetadataHandlers
 from krammar.broker.metrics import Metrics
 from krammar.broker.several_nodes import Cluster
 from tests.broker.requests import batch, create_topic, fetch, produce, produce_request
+from tests.broker.share.support import ACCEPT, GROUP, OK, REJECT, RELEASE, Member, configure
 from tests.broker.support import RawClient
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import PATIENCE, until
 
 REQUESTS = "kafka_network_requestmetrics_requests_total"
 ERRORS = "kafka_network_requestmetrics_errors_total"
@@ -131,6 +132,41 @@ def test_groups(broker: Broker, metrics: Metrics, client: RawClient) -> None:
         consumer.close()
     assert metrics.value("krammar_consumergroup_state", state="Stable") == 0
     assert metrics.value("krammar_consumergroup_state", consumergroup="g", state="Empty") == 1
+
+
+def test_share_groups(broker: Broker, metrics: Metrics, client: RawClient) -> None:
+    where = {"group": GROUP, "topic": "t", "partition": 0}
+    in_flight = "kafka_server_sharepartitionmetrics_inflightmessagecount"
+    acknowledged = "kafka_server_sharegroupmetrics_recordacknowledgements_total"
+    expired = "kafka_server_sharepartitionmetrics_acquisitionlocktimeout_total"
+    configure(broker, auto_offset_reset="earliest")
+    topic = create_topic(client, "t")
+    produce(client, "t", batch(*[b"x"] * 10))
+    with RawClient(broker.port) as connection:
+        member = Member(connection, topic)
+        assert member.acquire(max_records=6, share_acquire_mode=1) == [(0, 5, 1)]
+        assert metrics.value(in_flight, **where) == 6
+        assert metrics.value("kafka_server_sharesessioncache_sharesessionscount") == 1
+        assert metrics.value("kafka_server_sharesessioncache_sharepartitionscount") == 1
+        acks = [(0, 1, ACCEPT), (2, 4, ACCEPT, REJECT, RELEASE)]
+        assert member.acknowledge(*acks) == OK
+        found = {kind: metrics.value(acknowledged, acktype=kind) for kind in ("ACCEPT", "REJECT")}
+        assert found == {"ACCEPT": 3, "REJECT": 1}
+        assert metrics.value(acknowledged) == 5
+        assert metrics.value(in_flight, **where) == 2
+        own = {"consumergroup": GROUP, "topic": "t", "partition": 0}
+        assert metrics.value("krammar_sharegroup_start_offset", **own) == 4
+        assert metrics.value("krammar_sharegroup_lag", **own) == 6
+        assert metrics.value(expired, **where) == 0
+        broker.advance_clock(30_000)
+        until(lambda: metrics.value(expired, **where) == 1)
+    until(lambda: metrics.value("kafka_server_sharesessioncache_sharesessionscount") == 0)
+    assert metrics.value("kafka_server_sharesessioncache_sharepartitionscount") == 0
+    state = DeleteTopicsRequest.DeleteTopicState(name="t")
+    client.call(DeleteTopicsRequest(topics=[state], timeout_ms=1000), 6)
+    text = scrape(broker)
+    assert 'group="g"' not in text
+    assert 'acktype="RELEASE"' in text
 
 
 def test_a_request_that_fails_is_counted(

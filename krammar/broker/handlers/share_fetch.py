@@ -222,7 +222,7 @@ class ShareFetchHandlers:
             led = self.partitions.find(key, topic.partitions[place[1]].leader_epoch)
             if led is None:  # nobody has acquired anything from this leader
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            await led.acknowledge(member, map(_acknowledgement, batches))
+            await led.acknowledge(member, [*map(_acknowledgement, batches)])
         except ApiError as error:
             return error
         return None

@@ -206,9 +206,18 @@ class SharePartition:
         return sum(each.size for each in self.ranges if each.is_done)
 
     @property
+    def in_flight(self) -> int:
+        """The number of records with which the group has begun and is not done."""
+        return self.next_offset - self.start_offset - self.done
+
+    @property
     def _room(self) -> int:
         """How many new records may be acquired."""
-        return self.limits.locks - (self.next_offset - self.start_offset - self.done)
+        return self.limits.locks - self.in_flight
+
+    def overdue(self, now: int) -> int:
+        """Return the number of records whose time with their members is over, in milliseconds since 1970."""
+        return sum(each.size for each in self.ranges if each.is_locked and each.deadline <= now)
 
     def next_available(self) -> int | None:
         """Return the first record that can be acquired; None if there are too many locks for new ones."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -13,6 +13,7 @@ from kafka_wire import ErrorCode
 
 from krammar.broker.errors import ApiError
 from krammar.broker.log.log import PartitionLog
+from krammar.broker.share.counts import ShareCounts
 from krammar.broker.share.partition import (
     Acknowledgement,
     Acquired,
@@ -66,6 +67,7 @@ class LedPartition:
         store: ShareStates,
         timers: Timers,
         slices: Slices,
+        counts: ShareCounts,
         expire: Callable[[LedPartition], None],
     ) -> None:
         """``expire`` is called when the time of locks is over; it runs ``expire`` of this object."""
@@ -76,6 +78,7 @@ class LedPartition:
         self.is_current = True
         self._leader_epoch, self._state_epoch = leader_epoch, state_epoch
         self._store, self._timers, self._slices = store, timers, slices
+        self._counts = counts
         self._time_is_over = partial(expire, self)
         self._writing = asyncio.Lock()
         self._timer: Timer | None = None
@@ -104,7 +107,7 @@ class LedPartition:
             self._expire_at(now + self.states.limits.lock_ms)
         return acquired
 
-    async def acknowledge(self, member: str, acknowledgements: Iterable[Acknowledgement]) -> None:
+    async def acknowledge(self, member: str, acknowledgements: Sequence[Acknowledgement]) -> None:
         """Change the states of acquired records: all of them, or none. Raises ApiError."""
         async with self._writing:
             if not self.is_current:
@@ -117,6 +120,7 @@ class LedPartition:
                 self.states.undo()
                 raise
             self._settle()
+            self._counts.acknowledge(acknowledgements)
 
     async def release(self, member: str) -> None:
         """Return all records that a member has acquired. Raises ApiError."""
@@ -130,7 +134,9 @@ class LedPartition:
         with suppress(ApiError):
             async with self._writing:
                 if self.is_current:
-                    self._give_back(self.states.expire(self._timers.now_ms()))
+                    now = self._timers.now_ms()
+                    self._counts.expired[self.key] += self.states.overdue(now)
+                    self._give_back(self.states.expire(now))
         due = self.states.next_deadline()
         if due is not None and self.is_current:
             self._expire_at(due)
@@ -193,7 +199,11 @@ class LedPartition:
 
 
 class SharePartitions:
-    """All share partitions that a node leads."""
+    """All share partitions that a node leads.
+
+    Attributes:
+        counts: what happened to their records
+    """
 
     def __init__(
         self, timers: Timers, settings: ShareSettings, store: ShareStates, slices: Slices
@@ -202,6 +212,7 @@ class SharePartitions:
         self._settings = settings
         self._store = store
         self._slices = slices
+        self.counts = ShareCounts()
         self._led: dict[SharePartitionKey, LedPartition] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -242,6 +253,7 @@ class SharePartitions:
             self._store,
             self._timers,
             self._slices,
+            self.counts,
             self._expire,
         )
 

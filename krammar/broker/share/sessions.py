@@ -55,6 +55,9 @@ class ShareSession:
 class ShareSessions:
     """At most ``slots`` share sessions, with ``most_partitions`` in all.
 
+    Attributes:
+        partitions: of all sessions
+
     Args:
         ended: called with each session that has ended, but not with one that the same member replaces
     """
@@ -66,7 +69,7 @@ class ShareSessions:
         self._ended = ended
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._of: dict[Session, set[ShareSession]] = {}
-        self._partitions = 0  # of all sessions
+        self.partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -86,7 +89,7 @@ class ShareSessions:
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
                 if session.partitions.pop((forgotten.topic_id, index), False) is None:
-                    self._partitions -= 1
+                    self.partitions -= 1
         return session
 
     def acknowledging(self, request: ShareAcknowledgeRequest) -> ShareSession:
@@ -136,16 +139,16 @@ class ShareSessions:
         session.ended = True
         del self._sessions[session.group, session.member]
         self._of[session.connection].discard(session)
-        self._partitions -= len(session.partitions)
+        self.partitions -= len(session.partitions)
 
     def _add(self, session: ShareSession, place: Place) -> None:
         if place in session.partitions:
             return
-        if self._partitions >= self.most_partitions:
+        if self.partitions >= self.most_partitions:
             self.end(session)
             raise ApiError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         session.partitions[place] = None
-        self._partitions += 1
+        self.partitions += 1
 
     def _known(self, request: ShareFetchRequest | ShareAcknowledgeRequest) -> ShareSession:
         session = self._sessions.get(_key(request))
