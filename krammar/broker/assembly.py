@@ -23,6 +23,7 @@ from krammar.broker.protection import check_folder, check_settings, has_authoriz
 from krammar.broker.releases import release_of
 from krammar.broker.security.users import Credentials
 from krammar.broker.server import Server
+from krammar.broker.share.dead_letters import DeadLetters
 from krammar.broker.share.state import ShareStates
 from krammar.broker.timers import Timers
 from krammar.broker.topics import Topics
@@ -75,6 +76,7 @@ class Assembly:
             config, self.timers, self.cluster, self.logs, self.topics, self._marked
         )
         self.share_states = ShareStates(config, self.timers, self.cluster, self.logs, self.topics)
+        self.dead_letters = DeadLetters(config, self.timers, self.cluster, self.logs, self.topics)
         for node in nodes.values():
             self._equip(node)
         self._quotas: Enforcement | None = None
@@ -146,6 +148,7 @@ class Assembly:
             groups=node.groups,
             transactions=self.transactions,
             share_states=self.share_states,
+            dead_letters=self.dead_letters,
             connections=node.connections,
             elections=self.elections,
             authorizer=self.authorizer,

@@ -59,21 +59,24 @@ SUPPORTED_FEATURES = {
     GROUP_VERSION: (0, 1),
     KRAFT_VERSION: (0, 1),
     METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_4_IV2),
-    SHARE_VERSION: (0, 1),
+    SHARE_VERSION: (0, 2),
     TRANSACTION_VERSION: (0, 2),
 }
 # The same of older releases (``krammar.kafka.version``), and then the levels of a new cluster.
 _OLDER: dict[str, tuple[dict[str, tuple[int, int]], dict[str, int]]] = {
     "3.9": ({KRAFT_VERSION: (0, 1), METADATA_VERSION: (1, 21)}, {METADATA_VERSION: 21}),
     "4.0": (
-        {**SUPPORTED_FEATURES, METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_0_IV3)},
+        {
+            **SUPPORTED_FEATURES,
+            METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_0_IV3),
+            SHARE_VERSION: (0, 1),
+        },
         NEW_FEATURES,
     ),
 }
 # Those of Kafka 4.4: a log can have levels of features that this broker does not act on.
 KAFKA_FEATURES = SUPPORTED_FEATURES | {
     "eligible.leader.replicas.version": (0, 1),
-    SHARE_VERSION: (0, 2),
     "streams.version": (0, 1),
 }
 

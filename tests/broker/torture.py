@@ -51,6 +51,7 @@ SETTINGS = {
     "auto.create.topics.enable": "false",
 }
 PARTITIONS = 3
+DEAD_LETTERS = "dlq.load"
 # Full checks read all records, so they do not run after every round.
 CHECK_EVERY = 25
 
@@ -101,9 +102,14 @@ class Torture:
             with RawClient(self.process.port) as client:
                 create_topics(
                     client,
-                    {"load": (PARTITIONS, {}), "transactions": (2, {}), "confluent": (1, {})},
+                    {
+                        "load": (PARTITIONS, {}),
+                        "transactions": (2, {}),
+                        "confluent": (1, {}),
+                        DEAD_LETTERS: (1, {"errors.deadletterqueue.group.enable": "true"}),
+                    },
                 )
-                begin_early(client, "share-load")
+                begin_early(client, "share-load", dead_letters=DEAD_LETTERS)
                 begin_early(client, "share-transactions", isolation_level="read_committed")
             self.arena.set_up(True)
             for load in self.loads:
@@ -182,11 +188,23 @@ class Torture:
         for topic, records in self.shared.items():
             stored = committed_records(read_partition(self.data / f"{topic}-0"))
             records.check(offset for offset, _ in stored)
+        self.check_dead_letters()
         for folder in self.damage.partitions():
             read_partition(folder)
             if not folder.name.startswith("__cluster_metadata"):
                 check_indexes(folder, INDEX_INTERVAL)
         assert "Traceback" not in self.process.log(), self.process.log()
+
+    def check_dead_letters(self) -> None:
+        """Check that each rejected record has a dead letter, and no other record that can be left."""
+        records = self.shared["load"]
+        letters = {
+            int(dict(record.headers)["__dlq.errors.offset"] or b"-1")
+            for one in read_partition(self.data / f"{DEAD_LETTERS}-0")
+            for record in one.records()
+        }
+        assert records.rejected <= letters, sorted(records.rejected - letters)[:20]
+        assert letters <= records.finished | records.uncertain
 
 
 class Readers:

@@ -133,8 +133,6 @@ def test_the_same_levels_of_features(brokers: list[Server], version: int) -> Non
         if version >= 4 or levels[0] > 0
     }
     assert ours.keys() >= theirs.keys() & SUPPORTED_FEATURES
-    # Level 2 has dead letters, which krammar does not serve.
-    assert ours.pop(SHARE_VERSION, (0, 1)) == (0, 1)
     assert ours.items() <= theirs.items()
     # Here, the first share group of a folder turns them on.
     assert our_levels.keys() >= SUPPORTED_FEATURES.keys() - {SHARE_VERSION}

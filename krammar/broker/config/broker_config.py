@@ -53,6 +53,8 @@ class BrokerSettings:
     max_connections_per_ip_overrides: str
     socket_request_max_bytes: int
 
+    errors_deadletterqueue_auto_create_topics_enable: bool
+    errors_deadletterqueue_topic_name_prefix: str
     group_consumer_assignors: list[str]
     group_consumer_max_size: int
     group_consumer_migration_policy: str

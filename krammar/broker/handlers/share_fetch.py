@@ -41,6 +41,7 @@ from krammar.broker.metadata_image import Topic
 from krammar.broker.metadata_records import SHARE_VERSION
 from krammar.broker.nodes import Leaders, Logs, Nodes
 from krammar.broker.session import Session
+from krammar.broker.share.dead_letters import DeadLetters
 from krammar.broker.share.partition import Acknowledgement, Acquired, FetchedBatch, Wish
 from krammar.broker.share.partitions import LedPartition, SharePartitions
 from krammar.broker.share.sessions import FINAL_EPOCH, Place, ShareSession, ShareSessions
@@ -89,11 +90,16 @@ class ShareFetchHandlers:
     logs: Logs
     connections: Connections
     share_states: ShareStates
+    dead_letters: DeadLetters
 
     def __post_init__(self) -> None:
-        self._settings = ShareSettings(self.config, self.cluster)
+        self._settings = ShareSettings(self.config, self.cluster, self.dead_letters)
         self.partitions = SharePartitions(
-            self.timers, self._settings, self.share_states, self.connections.slices
+            self.timers,
+            self._settings,
+            self.share_states,
+            self.dead_letters,
+            self.connections.slices,
         )
         self.sessions = ShareSessions(self.config.group_share_max_share_sessions, self._ended)
 

@@ -23,6 +23,7 @@ from krammar.broker.groups.member import by_topic
 from krammar.broker.groups.share_group import ShareGroup, ShareMember
 from krammar.broker.metadata_records import SHARE_VERSION
 from krammar.broker.session import GROUP_OPERATIONS
+from krammar.broker.share.dead_letters import DEAD_LETTERS, DeadLetters
 from krammar.broker.share.records import UNKNOWN
 from krammar.broker.share.state import ShareStates
 from krammar.util.turns import Steps
@@ -49,28 +50,31 @@ class ShareGroupHandlers:
     topics: Topics
     groups: GroupCoordinator
     share_states: ShareStates
+    dead_letters: DeadLetters
 
     def share_group_heartbeat(
         self, session: Session, request: kw.ShareGroupHeartbeatRequest, version: int
     ) -> kw.ShareGroupHeartbeatResponse:
         response = kw.ShareGroupHeartbeatResponse()
         with errors_in(response):
-            self._check_enabled()
+            self._check_enabled(request.group_id)
             client = GroupClient(session.client_id or "", f"/{session.host}", version)
             return self.groups.share_heartbeat(request, client)
         return response
 
-    def _check_enabled(self) -> None:
+    def _check_enabled(self, group_id: str) -> None:
         """Raise ApiError if the cluster's features leave share groups off.
 
         A folder without a level of the feature, such as every new one, gets it with the first
-        request: Kafka 4.0 does not know the feature, and could not read the folder before.
+        request: Kafka 4.0 does not know the feature, and could not read the folder before. A group
+        with a dead-letter topic raises it, because Kafka 4.3 does not know level 2.
         """
         level = self.cluster.features.get(SHARE_VERSION)
-        if level is None:
-            self.cluster.append([kw.FeatureLevelRecord(name=SHARE_VERSION, feature_level=1)])
-        elif not level:
+        if level == 0:
             raise ApiError(kw.ErrorCode.UNSUPPORTED_VERSION)
+        wanted = DEAD_LETTERS if self.dead_letters.wants(group_id) else 1
+        if level is None or level < wanted:
+            self.cluster.append([kw.FeatureLevelRecord(name=SHARE_VERSION, feature_level=wanted)])
 
     def share_group_describe(
         self, session: Session, request: kw.ShareGroupDescribeRequest, version: int

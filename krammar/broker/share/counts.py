@@ -19,10 +19,14 @@ class ShareCounts:
     Attributes:
         acknowledged: records by the name of the type
         expired: records whose time with a member was over, by share partition
+        dead_letters: records that were written to dead-letter topics, by group
+        failed_dead_letters: runs of records for which that failed, by group
     """
 
     acknowledged: Counter[str] = field(default_factory=Counter)
     expired: Counter[SharePartitionKey] = field(default_factory=Counter)
+    dead_letters: Counter[str] = field(default_factory=Counter)
+    failed_dead_letters: Counter[str] = field(default_factory=Counter)
 
     def acknowledge(self, acknowledgements: Iterable[Acknowledgement]) -> None:
         """Count records that a member has acknowledged."""

@@ -4,6 +4,7 @@ Every record from the start offset on is in one state:
 
 - *available*: the next member that fetches gets it;
 - *acquired*: it is locked for a member, until a deadline;
+- *archiving*: it was rejected, or was delivered too often, and its dead letter is being written;
 - *acknowledged* or *archived*: the group is done with it. Archived records were rejected, were delivered
   too often, or cannot be delivered, such as control records and records of aborted transactions.
 
@@ -36,6 +37,7 @@ from krammar.util.turns import Steps
 AVAILABLE = ShareRecordState.AVAILABLE
 ACQUIRED = ShareRecordState.ACQUIRED
 ACKNOWLEDGED = ShareRecordState.ACKNOWLEDGED
+ARCHIVING = ShareRecordState.ARCHIVING
 ARCHIVED = ShareRecordState.ARCHIVED
 _DONE = frozenset({ACKNOWLEDGED, ARCHIVED})
 
@@ -87,12 +89,14 @@ class RecordLimits:
             no new ones are acquired
         lock_ms: how long a record stays with a member
         renews: whether members may extend that time (KIP-1222)
+        dead_letters: whether records that are archived without success are archiving first (KIP-1191)
     """
 
     deliveries: int
     locks: int
     lock_ms: int
     renews: bool
+    dead_letters: bool = False
 
 
 class Wish(NamedTuple):
@@ -119,6 +123,7 @@ class RecordRange:
         member: who has acquired them
         deadline: until when, in milliseconds since 1970
         next: the state after the change that is being written
+        rejected: whether a member has rejected them, if they are archiving
     """
 
     first: int
@@ -128,6 +133,7 @@ class RecordRange:
     member: str = ""
     deadline: int = 0
     next: ShareRecordState | None = None
+    rejected: bool = False
 
     @property
     def size(self) -> int:
@@ -150,6 +156,7 @@ class RecordRange:
             and self.count == other.count
             and self.member == other.member
             and self.deadline == other.deadline
+            and self.rejected == other.rejected
         )
 
 
@@ -190,6 +197,9 @@ class SharePartition:
             self._reach(
                 batch.last_offset + 1, ShareRecordState(batch.delivery_state), batch.delivery_count
             )
+        for each in self.archiving():
+            # As in Kafka: the reason is not stored.
+            each.rejected = each.count < limits.deliveries
         self._tidy()
 
     def _reach(self, offset: int, state: ShareRecordState, count: int = 0) -> None:
@@ -229,6 +239,10 @@ class SharePartition:
     def next_deadline(self) -> int | None:
         """Return when the next lock ends, in milliseconds since 1970; None if no record is locked."""
         return min((each.deadline for each in self.ranges if each.is_locked), default=None)
+
+    def archiving(self) -> list[RecordRange]:
+        """Return the records whose dead letters are to be written."""
+        return [each for each in self.ranges if each.state is ARCHIVING and each.next is None]
 
     # Acquiring.
 
@@ -388,6 +402,8 @@ class SharePartition:
             if each.next is not None:
                 raise _invalid_state(f"the state of offset {each.first} changes")
             each.next = self._returned(each) if state is AVAILABLE else state
+            if kind == ShareAcknowledgeType.REJECT and self.limits.dead_letters:
+                each.next, each.rejected = ARCHIVING, True
 
     def release(self, member: str) -> StateChange | None:
         """Return all records that a member has acquired. Returns None if there are none."""
@@ -409,7 +425,16 @@ class SharePartition:
 
     def _returned(self, each: RecordRange) -> ShareRecordState:
         """Return the state of records that a member returns: available, unless they were delivered too often."""
-        return ARCHIVED if each.count >= self.limits.deliveries else AVAILABLE
+        if each.count < self.limits.deliveries:
+            return AVAILABLE
+        return ARCHIVING if self.limits.dead_letters else ARCHIVED
+
+    def archive(self, first: int, last: int) -> StateChange:
+        """Be done with records that are archiving."""
+        for each in self._within(first, last):
+            if each.state is ARCHIVING:
+                each.next = ARCHIVED
+        return self._change()
 
     def _change(self) -> StateChange:
         """Return the change that all ranges with a next state are."""
@@ -455,6 +480,8 @@ class SharePartition:
 
     def _forget_change(self) -> None:
         for each in self.ranges:
+            if each.next is ARCHIVING:
+                each.rejected = False
             each.next = None
 
     def begin_at(self, log_start_offset: int) -> None:

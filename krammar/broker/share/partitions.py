@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -14,6 +15,7 @@ from kafka_wire import ErrorCode
 from krammar.broker.errors import ApiError
 from krammar.broker.log.log import PartitionLog
 from krammar.broker.share.counts import ShareCounts
+from krammar.broker.share.dead_letters import DeadLetters, DeadRecords
 from krammar.broker.share.partition import (
     Acknowledgement,
     Acquired,
@@ -27,7 +29,10 @@ from krammar.broker.share.records import UNKNOWN, SharePartitionKey, ShareStateU
 from krammar.broker.share.settings import ShareSettings
 from krammar.broker.share.state import ShareStates
 from krammar.broker.timers import Timer, Timers
+from krammar.util.logs import Seldom
 from krammar.util.turns import Slices
+
+log = logging.getLogger("krammar.broker.share")
 
 # The error codes that members get for those of the share coordinator, as in Kafka. Others become
 # UNKNOWN_SERVER_ERROR.
@@ -56,6 +61,7 @@ class LedPartition:
         watchers: called when records may have become available, and when another node or a newer
             state takes over
         is_current: whether no other one has taken over
+        is_burying: whether dead letters are being written
     """
 
     def __init__(
@@ -69,8 +75,14 @@ class LedPartition:
         slices: Slices,
         counts: ShareCounts,
         expire: Callable[[LedPartition], None],
+        bury: Callable[[LedPartition], None],
     ) -> None:
-        """``expire`` is called when the time of locks is over; it runs ``expire`` of this object."""
+        """Begin with states that were loaded.
+
+        Args:
+            expire: called when the time of locks is over; it runs ``expire`` of this object
+            bury: called when records are archiving; it runs ``bury`` of this object
+        """
         self.key = key
         self.states = states
         self.users: set[object] = set()
@@ -80,6 +92,8 @@ class LedPartition:
         self._store, self._timers, self._slices = store, timers, slices
         self._counts = counts
         self._time_is_over = partial(expire, self)
+        self._begin_to_bury = partial(bury, self)
+        self.is_burying = False
         self._writing = asyncio.Lock()
         self._timer: Timer | None = None
         self._due = 0
@@ -142,7 +156,7 @@ class LedPartition:
             self._expire_at(due)
 
     def _give_back(self, change: StateChange | None) -> None:
-        """Make returned records available, even if that cannot be written: then only their delivery counts can be lost."""
+        """Apply a change even if it cannot be written: then only delivery counts can be lost."""
         if change is None:
             return
         try:
@@ -173,6 +187,41 @@ class LedPartition:
     def _settle(self) -> None:
         self.states.settle(self._timers.now_ms())
         self._notify()
+        self.bury_soon()
+
+    # Dead letters.
+
+    def bury_soon(self) -> None:
+        """Write the dead letters of records that are archiving, if there are any."""
+        if not self.is_burying and self.states.archiving():
+            self.is_burying = True
+            self._begin_to_bury()
+
+    async def bury(self, letters: DeadLetters, warn: Callable[[str], object]) -> None:
+        """Write dead letters, and then archive their records, also if that fails, as in Kafka."""
+        group = self.key[0]
+        try:
+            while self.is_current and (found := self.states.archiving()):
+                each = found[0]
+                dead = DeadRecords(each.first, each.last, each.count, each.rejected)
+                try:
+                    written = await self._slices.run_from_start(letters.writing(self.key, dead))
+                    self._counts.dead_letters[group] += written
+                except ApiError as error:
+                    self._counts.failed_dead_letters[group] += 1
+                    warn(
+                        f"share group {group}: the records {dead.first} to {dead.last} are archived without dead"
+                        f" letters in topic {letters.topic_of(group) or '-'}: {error.message or error}"
+                    )
+                await self._archive(dead.first, dead.last)
+        finally:
+            self.is_burying = False
+
+    async def _archive(self, first: int, last: int) -> None:
+        async with self._writing:
+            if self.is_current:
+                with suppress(ApiError):  # after a crash, the dead letters are written again
+                    self._give_back(self.states.archive(first, last))
 
     def retire(self) -> None:
         """Serve nobody any more, because another node or a newer state has taken over."""
@@ -206,8 +255,15 @@ class SharePartitions:
     """
 
     def __init__(
-        self, timers: Timers, settings: ShareSettings, store: ShareStates, slices: Slices
+        self,
+        timers: Timers,
+        settings: ShareSettings,
+        store: ShareStates,
+        letters: DeadLetters,
+        slices: Slices,
     ) -> None:
+        self._letters = letters
+        self._warn = Seldom(log.warning)
         self._timers = timers
         self._settings = settings
         self._store = store
@@ -232,6 +288,7 @@ class SharePartitions:
         led = self.find(key, leader_epoch)
         if led is None:
             led = self._led[key] = self._load(key, leader_epoch, log)
+            led.bury_soon()
         return led
 
     def _load(self, key: SharePartitionKey, leader_epoch: int, log: PartitionLog) -> LedPartition:
@@ -255,6 +312,7 @@ class SharePartitions:
             self._slices,
             self.counts,
             self._expire,
+            self._bury,
         )
 
     def forget(self, led: LedPartition) -> None:
@@ -264,9 +322,9 @@ class SharePartitions:
             del self._led[led.key]
 
     def leave(self, led: LedPartition, user: object) -> None:
-        """End the use by a session. Without sessions and locks, there is nothing to remember."""
+        """End the use by a session. Without sessions, locks and dead letters, there is nothing to remember."""
         led.users.discard(user)
-        if not led.users and led.states.next_deadline() is None:
+        if not led.users and not led.is_burying and led.states.next_deadline() is None:
             self.forget(led)
 
     def _expire(self, led: LedPartition) -> None:
@@ -275,6 +333,13 @@ class SharePartitions:
             self.leave(led, None)
 
         self.spawn(expire())
+
+    def _bury(self, led: LedPartition) -> None:
+        async def bury() -> None:
+            await led.bury(self._letters, self._warn)
+            self.leave(led, None)
+
+        self.spawn(bury())
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work that no request waits for."""

@@ -15,6 +15,7 @@ from krammar.broker.share.sessions import ShareSessions
 from krammar.broker.share.state import ShareStates
 from krammar.util.prometheus import Read, Values
 
+_GROUPS = "kafka_server_sharegroupmetrics"
 _PARTITIONS = "kafka_server_sharepartitionmetrics"
 _SESSIONS = "kafka_server_sharesessioncache"
 
@@ -35,9 +36,13 @@ class ShareReads:
     def reads(self) -> dict[str, Read]:
         """Return the functions by the names of the metrics."""
         return {
-            "kafka_server_sharegroupmetrics_recordacknowledgements_total": lambda: {
+            f"{_GROUPS}_recordacknowledgements_total": lambda: {
                 (kind,): number for kind, number in self._acknowledged().items()
             },
+            f"{_GROUPS}_deadletterqueuerecordcount_total": lambda: self._by_group("dead_letters"),
+            f"{_GROUPS}_deadletterqueuefailedproducerequests_total": lambda: self._by_group(
+                "failed_dead_letters"
+            ),
             f"{_PARTITIONS}_acquisitionlocktimeout_total": self._expired,
             f"{_PARTITIONS}_inflightmessagecount": self._in_flight,
             f"{_SESSIONS}_sharesessionscount": lambda: sum(
@@ -54,6 +59,10 @@ class ShareReads:
 
     def _acknowledged(self) -> Counter[str]:
         return sum((each.counts.acknowledged for each, _ in self.nodes()), Counter())
+
+    def _by_group(self, name: str) -> dict[Values, float]:
+        each = (getattr(partitions.counts, name) for partitions, _ in self.nodes())
+        return {(group,): number for group, number in sum(each, Counter()).items()}
 
     def _expired(self) -> dict[Values, float]:
         found: dict[Values, float] = {}

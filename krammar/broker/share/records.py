@@ -27,9 +27,7 @@ UPDATE = "ShareUpdate"
 # In states: not initialized, or unknown. In updates: unchanged.
 UNKNOWN = -1
 
-_STATES = frozenset(
-    {kw.ShareRecordState.AVAILABLE, kw.ShareRecordState.ACKNOWLEDGED, kw.ShareRecordState.ARCHIVED}
-)
+_STATES = frozenset(kw.ShareRecordState) - {kw.ShareRecordState.ACQUIRED}
 _MOST_DELIVERIES = 2**15 - 1
 
 

@@ -11,6 +11,7 @@ from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.config.definitions import BY_DURATION, duration_ms
 from krammar.broker.log.log import PartitionLog
+from krammar.broker.share.dead_letters import DeadLetters
 from krammar.broker.share.partition import RecordLimits
 
 
@@ -20,6 +21,7 @@ class ShareSettings:
 
     config: BrokerConfig
     cluster: ClusterMetadata
+    letters: DeadLetters
 
     def _value(self, group: str, name: str) -> Any:
         overrides = self.cluster.configs.get((ConfigResourceType.GROUP, group), {})
@@ -31,6 +33,7 @@ class ShareSettings:
             locks=self._value(group, "share.partition.max.record.locks"),
             lock_ms=self._value(group, "share.record.lock.duration.ms"),
             renews=self._value(group, "share.renew.acknowledge.enable"),
+            dead_letters=bool(self.letters.topic_of(group)),
         )
 
     def reads_committed(self, group: str) -> bool:

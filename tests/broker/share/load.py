@@ -12,6 +12,7 @@ from kafka_wire import ErrorCode
 
 from tests.broker.crash_support import RETRIABLE, Arena, Load
 from tests.broker.share.support import ACCEPT, REJECT, RELEASE
+from tests.support.waiting import until
 
 # share.delivery.count.limit: a record that is returned after so many deliveries is archived.
 MOST = 5
@@ -27,11 +28,13 @@ class SharedRecords:
         finished: the group is done with them, and the broker has confirmed that
         uncertain: a member was about to finish them when the connection broke
         delivered: all records that a member got
+        rejected: a member has rejected them, and the broker has confirmed that
     """
 
     finished: set[int] = field(default_factory=set)
     uncertain: set[int] = field(default_factory=set)
     delivered: set[int] = field(default_factory=set)
+    rejected: set[int] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def acquired(self, offsets: range, count: int) -> None:
@@ -84,7 +87,18 @@ class ShareGroupMember(Load):
         self.is_draining = True
         while self.step():
             pass
+        # Dead letters are written after the acknowledgement.
+        until(lambda: self.lag() == 0)
         self.disconnect()
+
+    def lag(self) -> int:
+        """The number of records with which the group is not done."""
+        kind = k.DescribeShareGroupOffsetsRequest
+        topic = kind.Topic(topic_name=self.topic, partitions=[0])
+        request = kind(groups=[kind.Group(group_id=self.group, topics=[topic])])
+        answer = self.call(request, 1)
+        found: int = answer.groups[0].topics[0].partitions[0].lag
+        return found
 
     def step(self) -> bool:
         """Acquire records and acknowledge some. Returns whether there were any."""
@@ -158,7 +172,7 @@ class ShareGroupMember(Load):
     def acknowledge(self, runs: list[tuple[range, int]]) -> None:
         """Acknowledge runs of records, each alone or with types of its own. Some stay acquired."""
         kind = k.ShareAcknowledgeRequest
-        batches, done = [], []
+        batches, done, rejected = [], [], []
         for offsets, count in runs:
             if not self.is_draining and self.random.random() < 0.02:
                 continue
@@ -171,9 +185,9 @@ class ShareGroupMember(Load):
                 )
             )
             each = types * len(offsets) if len(types) == 1 else types
-            done += [
-                at for at, one in zip(offsets, each, strict=True) if one != RELEASE or count == MOST
-            ]
+            of = list(zip(offsets, each, strict=True))
+            done += [at for at, one in of if one != RELEASE or count == MOST]
+            rejected += [at for at, one in of if one == REJECT]
         if not batches:
             self.disconnect()  # which returns what is acquired
             return
@@ -194,6 +208,7 @@ class ShareGroupMember(Load):
         if code == ErrorCode.NONE:
             with self.records.lock:
                 self.records.finished.update(done)
+                self.records.rejected.update(rejected)
 
     def kind(self) -> int:
         if self.is_draining:

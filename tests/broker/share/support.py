@@ -28,15 +28,22 @@ def configure(broker: Broker, **settings: str) -> None:
 
 
 def begin_early(client: RawClient, group: str = GROUP, **settings: str) -> None:
-    """Let a group begin at the first record, by a request; names of other settings have underscores."""
+    """Let a group begin at the first record, by a request; names of other settings have underscores.
+
+    ``dead_letters`` is the group's dead-letter topic.
+    """
+    dead_letters = settings.pop("dead_letters", "")
+    names = {
+        f"share.{name.replace('_', '.')}": value
+        for name, value in {"auto_offset_reset": "earliest", **settings}.items()
+    }
+    if dead_letters:
+        names["errors.deadletterqueue.topic.name"] = dead_letters
     kind = IncrementalAlterConfigsRequest
     resource = kind.AlterConfigsResource(
         resource_type=ConfigResourceType.GROUP,
         resource_name=group,
-        configs=[
-            kind.AlterableConfig(name=f"share.{name.replace('_', '.')}", value=value)
-            for name, value in {"auto_offset_reset": "earliest", **settings}.items()
-        ],
+        configs=[kind.AlterableConfig(name=name, value=value) for name, value in names.items()],
     )
     response = client.call(kind(resources=[resource]))
     assert response.responses[0].error_code == OK, response
