@@ -183,6 +183,9 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = self.timers.loop.time()
         self.connections.open.add(self)
         self._filter()
+        delay = self.connections.admission.delay_seconds(self.listener, self.timers.now_ms)
+        if delay:
+            self._later = self.timers.call_later(delay, self._unmute)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.connections.remove(self)

@@ -19,6 +19,7 @@ from krammar.util.turns import Budget, Slices
 
 if TYPE_CHECKING:
     from krammar.broker.config import BrokerConfig, Listener
+    from krammar.broker.quotas.pace import ConnectionPace
     from krammar.broker.recent import RecentRequests
     from krammar.proxy.chain import Chain
 
@@ -27,6 +28,8 @@ log = logging.getLogger("krammar.broker")
 
 # The size in bytes of the shared read buffer; large frames get buffers of their own.
 RECEIVE_SIZE = 64 * 1024
+# The limits of connections that are not set.
+UNLIMITED = 2**31 - 1
 
 
 class Admission:
@@ -52,10 +55,26 @@ class Admission:
         self._log = Seldom(log.warning)
         self.refused = 0
         self.throttle: Callable[[str], float] | None = None
+        self._pace: ConnectionPace | None = None
 
     def held_seconds(self, host: str) -> float:
         """Return for how long a new connection is held, and then closed without service; 0 to serve it."""
         return 0.0 if self.throttle is None else self.throttle(host)
+
+    def delay_seconds(self, listener: Listener, now_ms: Callable[[], int]) -> float:
+        """Return for how long a new connection waits until it is served, by max.connection.creation.rate."""
+        config = self._config
+        if config.max_connection_creation_rate == UNLIMITED and (
+            config.get(f"listener.name.{listener.name.lower()}.max.connection.creation.rate")
+            is None
+        ):
+            return 0.0
+        if self._pace is None:
+            # Imported here because most brokers have no limit.
+            from krammar.broker.quotas.pace import ConnectionPace
+
+            self._pace = ConnectionPace(config)
+        return self._pace.delay_ms(listener, now_ms()) / 1000
 
     def enter(self, listener: Listener, host: str, descriptor: int) -> bool:
         """Count a connection. Returns False if the connection must be closed; a log line gives the reason.

@@ -48,6 +48,7 @@ class BrokerSettings:
 
     connection_failed_authentication_delay_ms: int
     connections_max_idle_ms: int
+    max_connection_creation_rate: int
     max_connections: int
     max_connections_per_ip: int
     max_connections_per_ip_overrides: str

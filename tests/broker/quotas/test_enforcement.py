@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import kafka_wire as kw
@@ -239,6 +241,45 @@ def test_connections_of_an_address_are_limited(tls: bool, tmp_path: Path) -> Non
             third.settimeout(0.2)
             with pytest.raises(TimeoutError):
                 third.recv(1)
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
+@pytest.mark.parametrize("scope", ["broker", "listener"])
+def test_connections_above_the_rate_wait(tls: bool, scope: str, tmp_path: Path) -> None:
+    rate, listener = "max.connection.creation.rate", "SSL" if tls else "OTHER"
+    certificates, properties = make_certificates(tmp_path) if tls else (None, {})
+    properties = {
+        **properties,
+        "listeners": f"PLAINTEXT://127.0.0.1:0,{listener}://127.0.0.1:0",
+        "quota.window.num": "2",
+    }
+    if not tls:
+        properties["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"
+    if scope == "listener":
+        properties[f"listener.name.{listener.lower()}.{rate}"] = "1"
+    with Broker.start(properties=properties) as broker:
+        if scope == "broker":
+            kind = kw.ConfigResourceType.BROKER
+            broker.call(broker.topics.set_configs, kind, "", {rate: "1"})
+        port = broker.addresses[listener][1]
+        request = kw.ApiVersionsRequest(client_software_name="a", client_software_version="1")
+        wrap = None
+        if certificates is not None:
+            context = ssl.create_default_context(cafile=certificates.ca)
+            wrap = partial(context.wrap_socket, server_hostname="localhost")
+        with RawClient(port, wrap=wrap) as first, RawClient(port, wrap=wrap) as second:
+            assert first.call(request, 3).error_code == ErrorCode.NONE
+            second.send(request, 3)
+            second.socket.settimeout(0.2)
+            with pytest.raises(TimeoutError):
+                second.receive()
+            assert muted(broker) == 1
+            # The limit of the other listener is not reached, and that between brokers has none.
+            with RawClient(broker.port) as other:
+                assert other.call(request, 3).error_code == ErrorCode.NONE
+            second.socket.settimeout(PATIENCE)
+            broker.advance_clock(2000)
+            assert second.receive().error_code == ErrorCode.NONE
 
 
 def test_the_quota_of_the_most_specific_entity_counts(
