@@ -96,6 +96,8 @@ bench: setup ## Measure against other libraries and brokers; writes docs/benchma
 	$(BIN)/python -m tests.bench
 	$(BIN)/python -m tests.bench.fetch_cost
 	$(BIN)/python -m tests.bench.broker
+	$(BIN)/python -m tests.bench.share
+	$(BIN)/python -m tests.bench.limits
 	$(BIN)/python -m tests.bench.spark
 	$(BIN)/python -m tests.bench.spark.short
 	$(BIN)/python -m tests.bench.spark.size

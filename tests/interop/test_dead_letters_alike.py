@@ -161,15 +161,12 @@ def test_records_that_are_archiving_move(
             heartbeat = ShareGroupHeartbeatRequest(
                 group_id=GROUP, member_id="m", subscribed_topic_names=["t"]
             )
-            until(lambda: client.call(heartbeat).error_code == 0)
 
-            def initialized() -> bool:
-                assert client.call(heartbeat).error_code == 0
-                return bool(state(client, topic_id, -1)["error_code"] == 0) and bool(
-                    client.call(heartbeat).assignment.topic_partitions
-                )
+            def assigned() -> bool:
+                found = client.call(heartbeat)
+                return found.assignment is not None and bool(found.assignment.topic_partitions)
 
-            until(initialized)
+            until(assigned)
             produce(first)
             kind = WriteShareGroupStateRequest
             batches = [
@@ -179,7 +176,11 @@ def test_records_that_are_archiving_move(
                 for at, count in ((0, 1), (1, LIMIT))
             ]
             partition = kind.PartitionData(
-                partition=2, state_epoch=-1, leader_epoch=-1, start_offset=0, state_batches=batches
+                partition=2,
+                state_epoch=state(client, topic_id)["state_epoch"],
+                leader_epoch=0,
+                start_offset=0,
+                state_batches=batches,
             )
             topics = [kind.WriteStateData(topic_id=topic_id, partitions=[partition])]
             answer = client.call(kind(group_id=GROUP, topics=topics))
