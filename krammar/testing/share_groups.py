@@ -27,7 +27,8 @@ class ShareRecord:
     """A record that a share group has begun to read.
 
     Attributes:
-        state: ``available``, ``acquired``, ``acknowledged`` or ``archived``
+        state: ``available``, ``acquired``, ``acknowledged``, ``archived``, or ``archiving`` until the dead letter of a
+            record is written
         deliveries: how often members got it
         member_id: who has acquired it; None in other states
         locked_until: when it is available again, in milliseconds since 1970 of the broker's clock; None in other states
