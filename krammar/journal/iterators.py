@@ -32,7 +32,7 @@ def _log_skipped(journal: str, begin: int, end: int, error: FrameError) -> None:
     log.warning("%s: skipping offsets %d to %d: %s", journal, begin, end, error)
 
 
-def _envelopes(spec: JournalSpec, frames: list[Frame], cls: type[Any]) -> Iterator[Envelope]:
+def envelopes_of(spec: JournalSpec, frames: list[Frame], cls: type[Any]) -> Iterator[Envelope]:
     """Yield the messages of frames; skip frames that are not messages, with a warning."""
     journal = spec.name
     unmarshal = spec.framing.unmarshal
@@ -69,7 +69,7 @@ class _Unread(Envelope):
         return self  # the sequencer uses only the attribute int of a UUID
 
 
-def _uuid_position(framing: Framing, cls: type[Any]) -> int:
+def uuid_position(framing: Framing, cls: type[Any]) -> int:
     """Return the position of the UUID in frames of a class; -1 if it is unknown."""
     if not isinstance(framing, FixedFraming) or not hasattr(cls, "_programs"):
         return -1
@@ -93,7 +93,7 @@ def _uuid_position(framing: Framing, cls: type[Any]) -> int:
 def _unread_envelopes(
     spec: JournalSpec, frames: list[Frame], cls: type[Any], position: int
 ) -> Iterator[Envelope]:
-    """Yield the messages of frames like ``_envelopes``, but do not decode messages of transactions yet."""
+    """Yield the messages of frames like ``envelopes_of``, but do not decode messages of transactions yet."""
     journal = spec.name
     end_position = position + 16
     from_bytes = int.from_bytes
@@ -103,31 +103,7 @@ def _unread_envelopes(
         if number & _KIND == _CONTINUES and data[:4] == MAGIC_WORD:
             yield _Unread(journal, begin, end, data, number)
         else:
-            yield from _envelopes(spec, [frame], cls)
-
-
-def read_uuids(reader: FrameReader, messages: MessageClass) -> Iterator[tuple[int, int, int]]:
-    """Yield the offsets of each message, begin and end, and its UUID, as ``uuid.UUID.int``.
-
-    Messages of transactions are not decoded if possible. Frames that are not messages are skipped with a warning. Errors of
-    the reader are raised.
-    """
-    spec = reader.spec
-    cls = class_for(messages, spec)
-    position = _uuid_position(spec.framing, cls)
-    end_position = position + 16
-    from_bytes = int.from_bytes
-    # Envelopes would take as long as all the rest.
-    while frames := reader.read():
-        for frame in frames:
-            begin, end, data = frame
-            if position >= 0:
-                number = from_bytes(data[position:end_position], "big")
-                if number & _KIND == _CONTINUES and data[:4] == MAGIC_WORD:
-                    yield begin, end, number
-                    continue
-            for envelope in _envelopes(spec, [frame], cls):
-                yield begin, end, envelope.message.get_uuid().int
+            yield from envelopes_of(spec, [frame], cls)
 
 
 class ReadUncommittedIter(Closing, Iterator[Envelope]):
@@ -151,7 +127,7 @@ class ReadUncommittedIter(Closing, Iterator[Envelope]):
 
     def leave_unread(self) -> None:
         """Don't decode messages of transactions if possible; see ``_Unread``."""
-        self._position = _uuid_position(self.reader.spec.framing, self._class)
+        self._position = uuid_position(self.reader.spec.framing, self._class)
 
     def __next__(self) -> Envelope:
         envelope = (self._read or self.read_some()).popleft()
@@ -172,7 +148,7 @@ class ReadUncommittedIter(Closing, Iterator[Envelope]):
 
     def _messages(self, spec: JournalSpec, frames: list[Frame]) -> Iterator[Envelope]:
         if self._position < 0:
-            return _envelopes(spec, frames, self._class)
+            return envelopes_of(spec, frames, self._class)
         return _unread_envelopes(spec, frames, self._class, self._position)
 
     def read_again(self, reader: Reader) -> Iterator[Envelope]:

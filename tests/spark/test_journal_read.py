@@ -7,7 +7,9 @@ import pickle
 import random
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,6 +19,7 @@ import pytest
 pytest.importorskip("pyspark", reason="PySpark is not installed")
 
 import journal_wire as wire
+import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +28,9 @@ from krammar.client import Client
 from krammar.journal import (
     FIXED_CONTENT_TYPE,
     JSON_CONTENT_TYPE,
+    Envelope,
     FileJournals,
+    FrameError,
     JournalSpec,
     ProducerID,
     ReadCommittedIter,
@@ -46,12 +51,15 @@ from krammar.spark.errors import (
     OptionError,
     SparkSourceError,
 )
-from krammar.spark.journal.committed import Filter, Scan
+from krammar.spark.journal.committed import CommittedPart, Filter, Scan
+from krammar.spark.journal.row_columns import RowColumns
+from krammar.spark.journal.runs import MessageColumns, MessageRun
 from krammar.spark.journal.source import JournalReader
 from krammar.spark.journal.splits import boundary
 from krammar.spark.journal.uuid_columns import UuidColumns
 
 Found = list[tuple[str, int, int]]
+NEVER = timedelta(days=100_000)
 
 
 def reader_of(path: Path | None, **options: object) -> tuple[JournalReader, list[Any]]:
@@ -94,17 +102,74 @@ def fill(journals: FileJournals | TopicJournals, journal: str, messages: Iterabl
 
 # Which messages are committed.
 
-actions = st.lists(
-    st.tuples(st.integers(1, 3), st.integers(0, 9), st.sampled_from([0, 1, 1, 1, 1, 2, 2, 3])),
-    max_size=40,
+Action = tuple[int, int, int]  # the producer, clock and flags of a message
+
+producers, clocks = st.integers(1, 3), st.integers(0, 9)
+single = st.tuples(producers, clocks, st.sampled_from([0, 1, 1, 1, 1, 2, 2, 3])).map(
+    lambda action: [action]
+)
+ascending = st.builds(
+    lambda producer, chosen: [(producer, clock, 1) for clock in sorted(chosen)],
+    producers,
+    st.sets(clocks, min_size=2, max_size=5),
+)
+actions: st.SearchStrategy[list[Action]] = st.lists(st.one_of(single, ascending), max_size=30).map(
+    lambda groups: [action for group in groups for action in group]
 )
 
 
-@given(actions, st.sets(st.integers(0, 40)))
+def runs_of(envelopes: Sequence[Envelope], size: int) -> Iterator[MessageRun]:
+    """Yield messages as runs; ``size`` of them were read together."""
+    for at in range(0, len(envelopes), size):
+        some = envelopes[at : at + size]
+        begins = pa.array([each.begin for each in some], pa.int64())
+        ends = pa.array([each.end for each in some], pa.int64())
+        uuids = UuidColumns.of(each.message.uuid for each in some)
+        yield from MessageColumns(begins, ends, uuids).runs()
+
+
+def passing(part: CommittedPart, envelopes: Sequence[Envelope], size: int) -> list[int]:
+    """Return the offsets of the messages of a part that are committed, decided one by one and in runs."""
+    part, again = pickle.loads(pickle.dumps((part, part)))
+    inside = [each for each in envelopes if part.begin <= each.begin < part.end]
+    passes, chosen = Filter(part).passes, Filter(again)
+    found = [each.begin for each in inside if passes(each.begin, each.message.uuid.int)]
+    in_runs = []
+    for run in runs_of(inside, size):
+        offsets = [begin for begin, _, _ in run.messages()]
+        for first, stop in chosen.passing(run):
+            in_runs += offsets[first - run.first : stop - run.first]
+    assert in_runs == found
+    return found
+
+
+@given(actions, st.integers(1, 20))
+def test_runs_have_all_messages(sent: list[Action], size: int) -> None:
+    every = [Envelope("j", n, n + 1, message(*action)) for n, action in enumerate(sent)]
+    found = [
+        (run, list(run.messages()), [get_clock(each.message.uuid) for each in every])
+        for run in runs_of(every, size)
+    ]
+    assert [each for _, messages, _ in found for each in messages] == [
+        (each.begin, each.end, each.message.uuid.int) for each in every
+    ]
+    for run, messages, of_all in found:
+        assert (run.begin, run.end, run.last) == (messages[0][0], messages[-1][1], messages[-1][0])
+        assert (run.number, run.count) == (messages[0][2], len(messages))
+        clocks = of_all[run.begin : run.end]
+        assert (run.lowest, run.highest) == (clocks[0], clocks[-1])
+        assert clocks == sorted(set(clocks))
+        for offset in range(run.begin, run.last + 1):
+            before, rest = run.split(offset)
+            parts = [rest] if before is None else [before, rest]
+            assert rest.begin == offset
+            assert [each for part in parts for each in part.messages()] == messages
+            assert (parts[0].lowest, rest.highest) == (clocks[0], clocks[-1])
+
+
+@given(actions, st.sets(st.integers(0, 40)), st.integers(1, 20))
 @settings(max_examples=200)
-def test_parts_have_what_the_sequencer_gives(
-    sent: list[tuple[int, int, int]], cuts: set[int]
-) -> None:
+def test_parts_have_what_the_sequencer_gives(sent: list[Action], cuts: set[int], size: int) -> None:
     """Producers write any messages in any order, and the journal is split anywhere."""
     with tempfile.TemporaryDirectory() as folder, FileJournals(folder) as journals:
         journals.create("j")
@@ -114,20 +179,79 @@ def test_parts_have_what_the_sequencer_gives(
         )
         every = list(ReadUncommittedIter(journals.reader("j"), wire.Row))
     scan = Scan(0)
-    for number, envelope in enumerate(every):
-        if number in cuts and number:
-            scan.cut(envelope.begin)
-        scan.add(envelope.begin, envelope.end, envelope.message.uuid.int)
-    found = []
-    for part in scan.take():
-        passes = Filter(pickle.loads(pickle.dumps(part))).passes
-        found += [
-            envelope.begin
-            for envelope in every
-            if part.begin <= envelope.begin < part.end
-            and passes(envelope.begin, envelope.message.uuid.int)
-        ]
-    assert found == expected
+    in_runs = Scan(0)
+    marks = [0, *sorted(cut for cut in cuts if 0 < cut < len(every)), len(every)]
+    for begin, end in pairwise(marks):
+        if begin:
+            scan.cut(every[begin].begin)
+            in_runs.cut(every[begin].begin)
+        for envelope in every[begin:end]:
+            scan.add(envelope.begin, envelope.end, envelope.message.uuid.int)
+        for run in runs_of(every[begin:end], size):
+            in_runs.add_run(run)
+    parts = scan.take()
+    assert in_runs.take() == parts
+    assert in_runs.producers(NEVER, 0) == scan.producers(NEVER, 0)
+    assert [offset for part in parts for offset in passing(part, every, size)] == expected
+
+
+# Rows as columns.
+
+FIXED = framing_by_content_type(FIXED_CONTENT_TYPE)
+some_bytes = st.one_of(st.none(), st.binary(max_size=20))
+
+
+@given(
+    st.lists(st.tuples(st.uuids(), some_bytes, some_bytes), min_size=1, max_size=8),
+    st.integers(0, 7),
+)
+def test_rows_as_columns(
+    given_rows: list[tuple[UUID, bytes | None, bytes | None]], cut: int
+) -> None:
+    """Arrow decodes them; the framing decodes the same one by one. Batches of topics are slices of larger ones."""
+    frames = [FIXED.marshal(wire.Row(uuid=u, key=k, value=v)) for u, k, v in given_rows]
+    first = min(cut, len(frames) - 1)
+    rows = RowColumns.of(pa.array(frames, pa.binary())[first:])
+    assert rows is not None
+    mask = pa.array([index % 2 == 0 for index in range(len(frames) - first)])
+    for found, wanted in ((rows, given_rows[first:]), (rows.filter(mask), given_rows[first::2])):
+        assert found.uuids.texts().to_pylist() == [str(u) for u, _, _ in wanted]
+        assert found.keys().to_pylist() == [k for _, k, _ in wanted]
+        assert found.values().to_pylist() == [v for _, _, v in wanted]
+
+
+edits = st.lists(
+    st.tuples(st.integers(0, 60), st.sampled_from([0, 1, 2, 8, 0x66, 0x7F, 0x80, 0xFE, 0xFF])),
+    max_size=3,
+)
+
+
+@given(some_bytes, some_bytes, edits, st.integers(-60, 3), st.integers(0, 1))
+@settings(max_examples=500)
+def test_rows_as_columns_are_never_wrong(
+    key: bytes | None, value: bytes | None, edits: list[tuple[int, int]], size: int, headers: int
+) -> None:
+    """If Arrow decodes damaged frames, the framing decodes the same. Frames that it cannot decode are left to it."""
+    added = [wire.Row.Header(key="h", value=b"1")] * headers
+    good = FIXED.marshal(wire.Row(uuid=UUID(int=7), key=key, value=value, headers=added))
+    data = bytearray(good)
+    for at, octet in edits:
+        data[at % len(data)] = octet
+    frame = bytes(data[:size] if size < 0 else data + bytes(size))
+    rows = RowColumns.of(pa.array([good, frame, good], pa.binary()))
+    try:
+        decoded = FIXED.unmarshal(frame, wire.Row)
+    except FrameError:
+        assert rows is None
+        return
+    if decoded.headers or rows is None:
+        assert rows is None and frame != FIXED.marshal(
+            wire.Row(uuid=UUID(int=7), key=key, value=value)
+        )
+    else:
+        assert rows.uuids.texts()[1].as_py() == str(decoded.uuid)
+        assert rows.keys()[1].as_py() == decoded.key
+        assert rows.values()[1].as_py() == decoded.value
 
 
 # Where frames begin.
@@ -223,7 +347,7 @@ version_1 = st.builds(
 @given(st.lists(st.one_of(st.uuids(), version_1, st.just(uuid(1, 0, 2)), st.just(UUID(int=0)))))
 def test_columns_of_uuids(uuids: list[UUID]) -> None:
     """Arrow computes them; ``krammar.journal`` computes the same one by one."""
-    columns = UuidColumns(uuids)
+    columns = UuidColumns.of(uuids)
     are = [found.version == 1 for found in uuids]
     times = [
         time_of(get_clock(found)) // 1000 if known and get_clock(found) else None

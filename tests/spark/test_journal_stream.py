@@ -7,7 +7,6 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -27,7 +26,9 @@ from krammar.broker import Broker
 from krammar.client import Client
 from krammar.journal import (
     FIXED_CONTENT_TYPE,
+    JSON_CONTENT_TYPE,
     FileJournals,
+    JournalSpec,
     Publisher,
     ReadCommittedIter,
     ReadUncommittedIter,
@@ -46,26 +47,29 @@ from krammar.spark.errors import (
     SparkSourceError,
 )
 from krammar.spark.journal import source as source_module
-from krammar.spark.journal.committed import Filter, Scan
+from krammar.spark.journal.committed import Scan
 from krammar.spark.journal.stream import planner as planner_module
 from krammar.spark.journal.stream.positions import JournalPosition, positions_of, positions_to_json
 from krammar.spark.options import Options
 from tests.spark.journal_stream_support import JournalRun, running
 from tests.spark.stream_support import Checkpoint
-from tests.spark.test_journal_read import actions, fill, message
+from tests.spark.test_journal_read import NEVER, Action, actions, fill, message, passing, runs_of
 
 FRAMING = framing_by_content_type(FIXED_CONTENT_TYPE)
 JOURNAL_ID = UUID(int=7)
-NEVER = timedelta(days=100_000)
 
 
 # Which messages are committed.
 
 
-@given(actions, st.lists(st.tuples(st.integers(0, 9), st.sampled_from("cttr")), max_size=30))
+@given(
+    actions,
+    st.lists(st.tuples(st.integers(0, 9), st.sampled_from("cttr")), max_size=30),
+    st.integers(1, 20),
+)
 @settings(max_examples=300)
 def test_micro_batches_have_what_the_sequencer_gives(
-    sent: list[tuple[int, int, int]], steps: list[tuple[int, str]]
+    sent: list[Action], steps: list[tuple[int, str]], size: int
 ) -> None:
     """Producers write any messages in any order. After some of them, a part is cut, or a micro-batch is taken, which may
     be the last one before a restart."""
@@ -80,16 +84,11 @@ def test_micro_batches_have_what_the_sequencer_gives(
 
     def take() -> None:
         for part in scan.take():
-            passes = Filter(part).passes
-            found.extend(
-                each.begin
-                for each in every
-                if part.begin <= each.begin < part.end and passes(each.begin, each.message.uuid.int)
-            )
+            found.extend(passing(part, every, size))
 
     for count, step in [*steps, (len(every), "t")]:
-        for each in every[scanned : scanned + count]:
-            scan.add(each.begin, each.end, each.message.uuid.int)
+        for run in runs_of(every[scanned : scanned + count], size):
+            scan.add_run(run)
         scanned = min(scanned + count, len(every))
         if step == "c" and scanned < len(every):
             scan.cut(every[scanned].begin)
@@ -195,6 +194,49 @@ def test_rows_are_those_of_batches(place: Place) -> None:
         tasks = run.plan()
         assert tasks is not None
         assert run.read(tasks)[1]["value"]["value"] == b"b"
+
+
+@pytest.mark.parametrize("decode", ["", "journal_wire.Row"])
+def test_rows_that_differ(place: Place, decode: str) -> None:
+    """Some have headers, one is damaged, and another producer's are in between: most are decoded one by one."""
+    writer, other = place.publisher(), place.publisher()
+
+    def publish(publisher: Publisher, value: bytes | None, *headers: str) -> None:
+        row = wire.Row(value=value, headers=[wire.Row.Header(key=key) for key in headers])
+        publisher.publish_uncommitted(lambda _: ("orders/0", FRAMING), row).result()
+
+    options = {**place.options, **({"decode": decode} if decode else {"includeHeaders": "true"})}
+    with running(options) as run:
+        for value, headers in ((b"a", ()), (None, ()), (b"c", ("h", "i")), (b"d", ())):
+            publish(writer, value, *headers)
+            publish(other, b"x")
+        damaged = FRAMING.marshal(message(1, 1, 1, b"damaged"))
+        place.journals.append("orders/0", damaged[:8] + b"\x00\x07" + damaged[10:]).result()
+        place.acknowledge(writer)
+        place.committed("e", "f")
+        tasks = run.plan()
+        assert tasks is not None
+        rows = run.read(tasks)
+    if decode:
+        rows = [{**row, **row["value"]} for row in rows]
+    assert [row["value"] for row in rows] == [b"a", None, b"c", b"d", b"e", b"f"]
+    names = [[header["key"] for header in row["headers"] or []] for row in rows]
+    assert names == [[], [], ["h", "i"], [], [], []]
+
+
+def test_journals_of_json(tmp_path: Path) -> None:
+    """The UUIDs of their messages are known only after decoding."""
+    with FileJournals(tmp_path) as journals:
+        spec = journals.create(JournalSpec("orders/0", JSON_CONTENT_TYPE))
+        target = spec.name, spec.framing
+        publisher = Publisher(journals)
+        for number in range(3):
+            row = wire.Row(value=b"%d" % number)
+            publisher.publish_uncommitted(lambda _: target, row)
+        journals.append("orders/0", b"damaged\n")
+        append_intents(journals, publisher.build_ack_intents())
+        with running({"path": tmp_path}) as run:
+            assert run.all() == [[b"0", b"1", b"2"]]
 
 
 def test_messages_outside_of_transactions(place: Place) -> None:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from krammar.journal import Flags
 from krammar.journal.producers import oldest_remembered
 from krammar.journal.uuids import NODE_MASK, VERSION_1, VERSION_MASK
+from krammar.spark.journal.runs import MessageRun
 
 # As in the sequencer, clocks are extracted from UUIDs inline: a call of get_clock takes a third of the time.
 _CONTINUE, _ACK = Flags.CONTINUE_TXN.value, Flags.ACK_TXN.value
@@ -174,6 +175,19 @@ class Scan:
                 p.begin = -1
         self._decide(end)
 
+    def add_run(self, run: MessageRun) -> None:
+        """Add the next messages."""
+        if run.count > 1:
+            node = run.number & NODE_MASK
+            p = self._producers.get(node)
+            if run.lowest > (0 if p is None else p.latest):
+                # The messages after the first one only have larger clocks.
+                self.add(run.begin, run.end, run.number)
+                self._producers[node].latest = run.highest
+                return
+        for message in run.messages():
+            self.add(*message)
+
     def _decide(self, end: int) -> None:
         self.end = end
         if self._changed:
@@ -294,13 +308,7 @@ class Filter:
             self._ended.discard(node)
             self._acked[node] = clock - 1
         if flags == _CONTINUE:
-            span = self._open.get(node)
-            while span is not None and offset >= span.end:
-                span = next(self._spans[node], None)
-                if span is None:
-                    del self._open[node]
-                else:
-                    self._open[node] = span
+            span = self._span(node, offset)
             if span is None or offset < span.begin:
                 return False
             if offset > span.begin and clock <= self._seen.get(node, 0):
@@ -317,3 +325,39 @@ class Filter:
             return False
         self._acked[node] = clock
         return True
+
+    def _span(self, node: int, offset: int) -> CommittedSpan | None:
+        """Return the first transaction of a producer that ends after an offset."""
+        span = self._open.get(node)
+        while span is not None and offset >= span.end:
+            span = next(self._spans[node], None)
+            if span is None:
+                del self._open[node]
+            else:
+                self._open[node] = span
+        return span
+
+    def passing(self, run: MessageRun) -> Iterator[tuple[int, int]]:
+        """Yield which of the next messages are committed: the first index, and the one after the last index."""
+        passes = self._whole(run)
+        if passes is None:
+            for index, (begin, _, number) in enumerate(run.messages(), run.first):
+                if self.passes(begin, number):
+                    yield index, index + 1
+        elif passes:
+            yield run.first, run.stop
+
+    def _whole(self, run: MessageRun) -> bool | None:
+        """Return whether all messages of a run are committed, or none; None if they must be looked at one by one."""
+        if run.count == 1 or self._ended:
+            return None
+        node = run.number & NODE_MASK
+        span = self._span(node, run.begin)
+        if span is None or run.last < span.begin:
+            return False
+        in_span = span.begin <= run.begin and run.last < span.end
+        is_new = run.begin == span.begin or run.lowest > self._seen.get(node, 0)
+        if in_span and is_new and span.floor < run.lowest and run.highest < span.ack:
+            self._seen[node] = run.highest
+            return True
+        return None

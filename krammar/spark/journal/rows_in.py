@@ -19,6 +19,8 @@ from pyspark.sql.types import (
 
 from krammar.journal import Envelope
 from krammar.spark.errors import OptionError
+from krammar.spark.journal.frame_columns import FrameColumns
+from krammar.spark.journal.row_columns import RowColumns
 from krammar.spark.journal.rows_out import message_class
 from krammar.spark.journal.uuid_columns import UuidColumns
 from krammar.spark.options import Options
@@ -73,42 +75,78 @@ def _typed(options: Options) -> Mapped | None:
     return mapped_class(read_class(options)) if options.given("decode") else None
 
 
-def batches(options: Options, envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of envelopes as Arrow record batches."""
-    columns = arrow_schema(journal_schema(options))
-    typed = _typed(options)
-    found: list[Envelope] = []
-    size = 0
-    for envelope in envelopes:
-        found.append(envelope)
-        if typed is None:
-            message = envelope.message
-            size += len(message.key or b"") + len(message.value or b"")
-        else:
-            size += envelope.end - envelope.begin
-        if len(found) >= _ROWS or size >= _BYTES:
-            yield _batch(found, columns, typed)
-            found, size = [], 0
-    if found:
-        yield _batch(found, columns, typed)
+class JournalRows:
+    """Builds Arrow record batches with the columns of ``journal_schema``.
 
+    Attributes:
+        is_typed: whether messages are decoded to a column of Spark's types
 
-def _batch(envelopes: list[Envelope], schema: pa.Schema, typed: Mapped | None) -> pa.RecordBatch:
-    messages = [envelope.message for envelope in envelopes]
-    uuids = UuidColumns([message.get_uuid() for message in messages])
-    columns: dict[str, Callable[[], Any]] = {
-        "uuid": uuids.texts,
-        "key": lambda: [message.key for message in messages],
-        "value": lambda: _values(messages, typed),
-        "headers": lambda: [_headers(message) for message in messages],
-        "journal": lambda: [envelope.journal for envelope in envelopes],
-        "beginOffset": lambda: [envelope.begin for envelope in envelopes],
-        "endOffset": lambda: [envelope.end for envelope in envelopes],
-        "timestamp": uuids.timestamps,
-        "flags": uuids.flags,
-    }
-    arrays = [_array(columns[name](), schema.field(name).type) for name in schema.names]
-    return pa.record_batch(arrays, schema=schema)
+    Raises:
+        OptionError: like ``journal_schema``.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._schema = arrow_schema(journal_schema(options))
+        self._typed = _typed(options)
+        self.is_typed = self._typed is not None
+
+    def of_envelopes(self, envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of messages in batches of limited size."""
+        found: list[Envelope] = []
+        size = 0
+        for envelope in envelopes:
+            found.append(envelope)
+            if self._typed is None:
+                message = envelope.message
+                size += len(message.key or b"") + len(message.value or b"")
+            else:
+                size += envelope.end - envelope.begin
+            if len(found) >= _ROWS or size >= _BYTES:
+                yield self._of_some(found)
+                found, size = [], 0
+        if found:
+            yield self._of_some(found)
+
+    def _of_some(self, envelopes: list[Envelope]) -> pa.RecordBatch:
+        messages = [envelope.message for envelope in envelopes]
+        uuids = UuidColumns.of(message.get_uuid() for message in messages)
+        return self._built(
+            uuids,
+            {
+                "key": lambda: [message.key for message in messages],
+                "value": lambda: _values(messages, self._typed),
+                "headers": lambda: [_headers(message) for message in messages],
+                "journal": lambda: [envelope.journal for envelope in envelopes],
+                "beginOffset": lambda: [envelope.begin for envelope in envelopes],
+                "endOffset": lambda: [envelope.end for envelope in envelopes],
+            },
+        )
+
+    def of_columns(self, journal: str, frames: FrameColumns, rows: RowColumns) -> pa.RecordBatch:
+        """Return the rows of a journal's frames, at least one."""
+        count = len(frames.begins)
+        return self._built(
+            rows.uuids,
+            {
+                "key": rows.keys,
+                "value": rows.values,
+                "headers": lambda: pa.nulls(count),
+                "journal": lambda: pa.repeat(pa.scalar(journal), count),
+                "beginOffset": lambda: frames.begins,
+                "endOffset": lambda: frames.ends,
+            },
+        )
+
+    def _built(self, uuids: UuidColumns, others: dict[str, Callable[[], Any]]) -> pa.RecordBatch:
+        schema = self._schema
+        columns = {
+            "uuid": uuids.texts,
+            "timestamp": uuids.timestamps,
+            "flags": uuids.flags,
+            **others,
+        }
+        arrays = [_array(columns[name](), schema.field(name).type) for name in schema.names]
+        return pa.record_batch(arrays, schema=schema)
 
 
 def _array(column: Any, kind: pa.DataType) -> pa.Array:

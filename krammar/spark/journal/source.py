@@ -12,23 +12,23 @@ from uuid import UUID
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from krammar.journal import (
-    Envelope,
     FileJournals,
     JournalSpec,
     ReadCommittedIter,
-    ReadUncommittedIter,
 )
 from krammar.journal.journals import Frame, Reader
+from krammar.spark.batches import join
 from krammar.spark.errors import OptionError
-from krammar.spark.journal import rows_in
 from krammar.spark.journal.committed import Scan
+from krammar.spark.journal.frame_columns import FramesInColumns
 from krammar.spark.journal.places import AnyJournals
+from krammar.spark.journal.reading import read_rows, read_runs
+from krammar.spark.journal.rows_in import JournalRows, journal_schema
 from krammar.spark.journal.splits import boundary
 from krammar.spark.journal.tasks import (
     JournalPartition,
     JournalQuery,
     JournalTask,
-    messages_of_part,
 )
 from krammar.spark.options import Options
 from krammar.spark.ranges import split
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def schema(options: Options) -> StructType:
-    return rows_in.journal_schema(options)
+    return journal_schema(options)
 
 
 def reader(options: Options, schema: StructType) -> JournalReader:
@@ -129,14 +129,17 @@ class JournalReader(DataSourceReader):
         begin, end = parts[0].begin, parts[-1].end
         marks = [part.begin for part in parts[:0:-1]]
         scan = Scan(begin)
-        for envelope in ReadUncommittedIter(
-            self._open(journals, parts[0], begin, end), self.query.cls
-        ):
-            if marks and envelope.begin >= marks[-1]:
-                scan.cut(envelope.begin)
-                while marks and envelope.begin >= marks[-1]:
+        reader = FramesInColumns(self._open(journals, parts[0], begin, end))
+        for run in read_runs(reader, self.query.cls):
+            rest = run
+            while marks and rest.last >= marks[-1]:
+                before, rest = rest.split(marks[-1])
+                if before is not None:
+                    scan.add_run(before)
+                scan.cut(rest.begin)
+                while marks and rest.begin >= marks[-1]:
                     marks.pop()
-            scan.add(envelope.begin, envelope.end, envelope.message.get_uuid().int)
+            scan.add_run(rest)
         for found in scan.take():
             yield replace(parts[0], begin=found.begin, end=found.end, whole=False, part=found)
 
@@ -154,9 +157,10 @@ class JournalReader(DataSourceReader):
         place = self.query.place
         (task,) = partition.tasks
         with place.errors(f"reading {partition}"), place.open() as journals:
-            yield from rows_in.batches(self.query.options, self._messages(journals, task))
+            yield from self._rows(journals, task)
 
-    def _messages(self, journals: AnyJournals, task: JournalTask) -> Iterator[Envelope]:
+    def _rows(self, journals: AnyJournals, task: JournalTask) -> Iterator[pa.RecordBatch]:
+        rows = JournalRows(self.query.options)
         reader = self._open(journals, task, task.begin, task.end)
         if task.part is None and not task.whole and isinstance(journals, FileJournals):
             begin, end = self._boundaries(journals, task)
@@ -165,9 +169,10 @@ class JournalReader(DataSourceReader):
             reader = reader.between(begin, end)
         if task.whole and self.committed:
             with ReadCommittedIter(reader, self.query.cls) as committed:
-                yield from committed
+                yield from rows.of_envelopes(committed)
         else:
-            yield from messages_of_part(reader, self.query.cls, task.part)
+            frames = FramesInColumns(reader)
+            yield from join(read_rows(rows, frames, self.query.cls, task.part))
 
     def _boundaries(self, journals: FileJournals, task: JournalTask) -> tuple[int, int]:
         spec = journals.spec(task.journal)

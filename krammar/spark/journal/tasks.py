@@ -1,26 +1,22 @@
-"""The tasks of ``source=journal``: the options that they need, and the messages that they read, for batches and streams."""
+"""The tasks of ``source=journal``, and the options that they need, for batches and streams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from pyspark.sql.datasource import InputPartition
 
 from krammar.journal import (
-    Envelope,
     FileJournals,
     FrameError,
     JournalSpec,
-    ReadUncommittedIter,
     UnknownJournalError,
 )
-from krammar.journal.journals import Frame, FrameReader
+from krammar.journal.journals import Frame
 from krammar.spark.errors import MalformedRecordError, MissingDataError, OptionError
 from krammar.spark.journal import rows_in
-from krammar.spark.journal.committed import CommittedPart, Filter
+from krammar.spark.journal.committed import CommittedPart
 from krammar.spark.journal.places import (
     AnyJournals,
     JournalPlace,
@@ -161,14 +157,3 @@ class JournalQuery:
                 raise MalformedRecordError(
                     f"{spec.name}, offsets {begin} to {end}: {error}"
                 ) from None
-
-
-def messages_of_part(
-    reader: FrameReader, cls: type[Any], part: CommittedPart | None
-) -> Iterator[Envelope]:
-    """Yield the committed messages of a part of a journal; all messages if ``part`` is None."""
-    passes = None if part is None else Filter(part).passes
-    with ReadUncommittedIter(reader, cls) as envelopes:
-        for envelope in envelopes:
-            if passes is None or passes(envelope.begin, envelope.message.get_uuid().int):
-                yield envelope

@@ -246,23 +246,37 @@ def _numbers(octets: pa.Array, at: pa.Array, most: int) -> tuple[pa.Array, pa.Ar
 def _chunks(octets: pa.Array, data: pa.Buffer, at: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Read byte strings, whose lengths are at these positions. Returns them and the positions after them."""
     sizes, begin = _numbers(octets, at, 4)
-    count = len(at)
+    absent = None
     smallest = pc.min(sizes).as_py()
-    wanted = _evens(count)
     if smallest < 0:
         if smallest < -1:
             raise Malformed
         absent = pc.less(sizes, 0)
         sizes = pc.max_element_wise(sizes, 0)
-        wanted = pc.if_else(absent, None, wanted)
     begin = begin.cast(pa.int64())
     end = pc.add(begin, sizes)
     if pc.max(end).as_py() > len(data):
         raise Malformed
+    return slices(data, begin, end, absent), end.cast(pa.int32())
+
+
+def slices(
+    data: pa.Buffer, begin: pa.Array, end: pa.Array, absent: pa.Array | None = None
+) -> pa.Array:
+    """Return the bytes of ``data`` between pairs of positions, of which there is at least one. They are copied once.
+
+    Args:
+        begin, end: positions below 2 GiB, as numbers of 64 bits; each ``end`` is at most the next ``begin``.
+        absent: which of them are null.
+    """
+    count = len(begin)
+    wanted = _evens(count)
+    if absent is not None:
+        wanted = pc.if_else(absent, None, wanted)
     # The array also contains the bytes between the strings, so every second element is taken.
     pairs = pc.add(begin, pc.shift_left(end, 32))
     both = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pairs.buffers()[1], data])
-    return both.take(wanted), end.cast(pa.int32())
+    return both.take(wanted)
 
 
 @cache

@@ -7,11 +7,14 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+import pyarrow.compute as pc
+
 from krammar.client import At, Client, TopicPartition
 from krammar.journal import FileJournals, JournalSpec, UnknownJournalError
 from krammar.journal.journals import Frame, FrameReader
 from krammar.spark.brokers import CLIENTS
 from krammar.spark.errors import MissingDataError
+from krammar.spark.journal.frame_columns import ColumnReader, FrameColumns, FramesInColumns
 from krammar.spark.journal.places import topic_of
 from krammar.spark.journal.stream.positions import Positions
 from krammar.spark.journal.tasks import JournalQuery, JournalTask
@@ -21,6 +24,9 @@ from krammar.spark.kafka.stream.position import StreamPosition
 from krammar.spark.kafka.stream.snapshots import StreamSnapshots
 from krammar.spark.kafka.tasks import is_same_topic
 from krammar.spark.loss import report_loss
+
+# How many bytes of a file are read at a time.
+_CHUNK = 4 << 20
 
 
 class JournalRange(NamedTuple):
@@ -48,7 +54,7 @@ class StreamedJournals(Protocol):
             absent: journals among the known ones that did not exist any more.
         """
 
-    def reader(self, task: JournalTask) -> FrameReader:
+    def reader(self, task: JournalTask) -> ColumnReader:
         """Return a reader of the frames of a task. It reports frames that do not exist any more."""
 
 
@@ -83,8 +89,8 @@ class _Files:
                 continue  # it was just deleted
         return found
 
-    def reader(self, task: JournalTask) -> FrameReader:
-        return _FileFrames(self._query, self._journals, task)
+    def reader(self, task: JournalTask) -> ColumnReader:
+        return FramesInColumns(_FileFrames(self._query, self._journals, task))
 
 
 class _FileFrames:
@@ -99,7 +105,11 @@ class _FileFrames:
         self._reader: FrameReader | None = None
         try:
             self._reader = journals.reader(
-                task.journal, task.begin, task.end, journal_id=task.journal_id
+                task.journal,
+                task.begin,
+                task.end,
+                journal_id=task.journal_id,
+                chunk_bytes=_CHUNK,
             )
             self.spec = self._reader.spec
         except UnknownJournalError as error:
@@ -156,7 +166,7 @@ class _Topics:
             for at, end in sorted(snapshot.ends.items())
         }
 
-    def reader(self, task: JournalTask) -> FrameReader:
+    def reader(self, task: JournalTask) -> ColumnReader:
         place, fail = self._query.place, self._query.fails
         spec = JournalSpec(task.journal, place.content_type)
         records = Task(*_partition_of(task.journal), task.begin, task.end, task.journal_id)
@@ -164,32 +174,25 @@ class _Topics:
         batches = read_tasks(
             self._client, [records] if exists else [], fail_on_data_loss=fail, with_headers=False
         )
-        return _TopicFrames(self._query, spec, task.begin, batches)
+        return _TopicFrames(self._query, spec, batches)
 
 
 class _TopicFrames:
     """Reads the frames of a task from the records of a topic."""
 
-    def __init__(
-        self, query: JournalQuery, spec: JournalSpec, begin: int, batches: Generator[Any]
-    ) -> None:
+    def __init__(self, query: JournalQuery, spec: JournalSpec, batches: Generator[Any]) -> None:
         self.spec = spec
-        self.offset = begin
         self._query = query
         self._batches = batches
 
-    def read(self) -> list[Frame]:
+    def read(self) -> FrameColumns | None:
         for _, _, batch in self._batches:
-            offsets = batch.column("offset").to_pylist()
-            values = batch.column("value").to_pylist()
-            self.offset = offsets[-1] + 1
-            frames = [
-                (offset, offset + 1, value or b"")
-                for offset, value in zip(offsets, values, strict=True)
-            ]
-            self._query.check_frames(self.spec, frames)
-            return frames
-        return []
+            offsets, values = batch.column("offset"), batch.column("value")
+            columns = FrameColumns(offsets, pc.add(offsets, 1), pc.fill_null(values, b""))
+            if self._query.is_strict:
+                self._query.check_frames(self.spec, columns.rows())
+            return columns
+        return None
 
     def close(self) -> None:
         self._batches.close()

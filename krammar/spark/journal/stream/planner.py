@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from krammar.journal.iterators import read_uuids
 from krammar.spark.journal.committed import CommittedPart, Scan
+from krammar.spark.journal.reading import read_runs
 from krammar.spark.journal.stream.places import JournalRange, StreamedJournals
 from krammar.spark.journal.stream.positions import JournalPosition, Positions
 from krammar.spark.journal.tasks import JournalQuery, JournalTask
@@ -193,17 +193,21 @@ class JournalStreamPlanner:
         messages = scanned.messages
         limit = most or 1 << 63
         full = scan.part_begin + cut_after if cut_after else 1 << 63
-        with closing(self._journals.reader(task)) as reader:
-            for begin, after, number in read_uuids(reader, query.cls):
-                if begin >= full:
-                    scan.cut(begin)
-                    full = begin + (cut_after or 0)
-                scan.add(begin, after, number)
-                messages += 1
-                if scan.end == after:
+        with closing(read_runs(self._journals.reader(task), query.cls)) as runs:
+            for run in runs:
+                rest = run
+                while rest.last >= full:
+                    before, rest = rest.split(full)
+                    if before is not None:
+                        scan.add_run(before)
+                    scan.cut(rest.begin)
+                    full = rest.begin + (cut_after or 0)
+                scan.add_run(rest)
+                messages += run.count
+                if scan.end == run.end:
                     scanned.decided = messages
                     if messages >= limit:
-                        end = after
+                        end = run.end
                         break
         scanned.messages = messages
         scanned.reached = end

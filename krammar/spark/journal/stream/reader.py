@@ -13,17 +13,16 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from krammar.journal import Envelope
+from krammar.spark.batches import join
 from krammar.spark.errors import OptionError
-from krammar.spark.journal import rows_in
-from krammar.spark.journal.stream.places import StreamedJournals, opened
+from krammar.spark.journal.reading import read_rows
+from krammar.spark.journal.rows_in import JournalRows
+from krammar.spark.journal.stream.places import opened
 from krammar.spark.journal.stream.planner import JournalStreamPlanner
 from krammar.spark.journal.stream.positions import Json, positions_of, positions_to_json
 from krammar.spark.journal.tasks import (
     JournalPartition,
     JournalQuery,
-    JournalTask,
-    messages_of_part,
 )
 from krammar.spark.limits import default_limit
 from krammar.spark.options import Options
@@ -115,11 +114,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return  # if there are no tasks, Spark plans one with None
         query = self._query
         with query.place.errors(f"reading {partition}"), opened(query) as journals:
-            yield from rows_in.batches(query.options, _messages(query, journals, partition.tasks))
-
-
-def _messages(
-    query: JournalQuery, journals: StreamedJournals, tasks: list[JournalTask]
-) -> Iterator[Envelope]:
-    for task in tasks:
-        yield from messages_of_part(journals.reader(task), query.cls, task.part)
+            rows = JournalRows(query.options)
+            yield from join(
+                batch
+                for task in partition.tasks
+                for batch in read_rows(rows, journals.reader(task), query.cls, task.part)
+            )
