@@ -89,12 +89,13 @@ def read_rows(
                 envelopes = envelopes_of(spec, columns.rows(), cls)
                 yield from rows.of_envelopes(_passing(envelopes, chosen))
                 continue
+            begins, ends = columns.begins, columns.ends
             if chosen is not None:
-                mask = _mask(MessageColumns(columns.begins, columns.ends, found.uuids), chosen)
+                mask = _mask(MessageColumns(begins, ends, found.uuids), chosen)
                 if mask is not None:
-                    columns, found = columns.filter(mask), found.filter(mask)
-            if len(columns.begins):
-                yield rows.of_columns(spec.name, columns, found)
+                    begins, ends, found = begins.filter(mask), ends.filter(mask), found.filter(mask)
+            if len(begins):
+                yield rows.of_columns(spec.name, begins, ends, found)
 
 
 def _row_columns(framing: Framing, columns: FrameColumns, cls: type[Any]) -> RowColumns | None:

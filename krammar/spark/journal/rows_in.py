@@ -19,7 +19,6 @@ from pyspark.sql.types import (
 
 from krammar.journal import Envelope
 from krammar.spark.errors import OptionError
-from krammar.spark.journal.frame_columns import FrameColumns
 from krammar.spark.journal.row_columns import RowColumns
 from krammar.spark.journal.rows_out import message_class
 from krammar.spark.journal.uuid_columns import UuidColumns
@@ -122,9 +121,11 @@ class JournalRows:
             },
         )
 
-    def of_columns(self, journal: str, frames: FrameColumns, rows: RowColumns) -> pa.RecordBatch:
-        """Return the rows of a journal's frames, at least one."""
-        count = len(frames.begins)
+    def of_columns(
+        self, journal: str, begins: pa.Array, ends: pa.Array, rows: RowColumns
+    ) -> pa.RecordBatch:
+        """Return the rows of a journal, at least one, with their offsets."""
+        count = len(begins)
         return self._built(
             rows.uuids,
             {
@@ -132,8 +133,8 @@ class JournalRows:
                 "value": rows.values,
                 "headers": lambda: pa.nulls(count),
                 "journal": lambda: pa.repeat(pa.scalar(journal), count),
-                "beginOffset": lambda: frames.begins,
-                "endOffset": lambda: frames.ends,
+                "beginOffset": lambda: begins,
+                "endOffset": lambda: ends,
             },
         )
 

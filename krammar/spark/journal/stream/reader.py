@@ -115,8 +115,9 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         query = self._query
         with query.place.errors(f"reading {partition}"), opened(query) as journals:
             rows = JournalRows(query.options)
-            yield from join(
+            batches = (
                 batch
                 for task in partition.tasks
                 for batch in read_rows(rows, journals.reader(task), query.cls, task.part)
             )
+            yield from batches if len(partition.tasks) == 1 else join(batches)
