@@ -13,7 +13,7 @@ from uuid import UUID
 from krammar.journal.errors import created_again
 from krammar.journal.frames import Framing
 from krammar.journal.heads import Head, fragment_path, fragments, read_head, readable_end
-from krammar.journal.journals import Frame
+from krammar.journal.journals import Frame, FrameBlock
 from krammar.journal.specs import JournalSpec
 from krammar.journal.uuids import NULL_UUID
 from krammar.util.closing import Closing
@@ -65,17 +65,21 @@ class FileReader(Closing):
             CorruptJournalError: the journal's head is damaged.
             OSError: a file cannot be read.
         """
+        block = self.read_block()
+        return [] if block is None else block.frames()
+
+    def read_block(self) -> FrameBlock | None:
+        """Return the next frames without a copy of each one; None at the end. Raises the errors of ``read``."""
         while not self._closed.is_set() and (self._end is None or self.offset < self._end):
             data = self._more()
             if data is None:  # the position has jumped
-                frames = self._abandon_rest()
-                if frames:
-                    return frames
+                if (rest := self._abandon_rest()) is not None:
+                    return rest
                 continue
             if not data:
                 if self._end is not None:
                     self._warn_of_rest()
-                    return []
+                    return None
                 self._closed.wait(self._PAUSE)
                 continue
             if self._rest:
@@ -84,21 +88,20 @@ class FileReader(Closing):
                 if not self._find_frame(data):
                     continue
                 data = self._rest
-            frames = self._split(data)
-            if frames:
-                return frames
-        return []
+            if (block := self._split(data)) is not None:
+                return block
+        return None
 
-    def _split(self, data: bytes) -> list[Frame]:
-        """Return the complete frames at the beginning of ``data``, which begins at ``offset``."""
-        frames: list[Frame] = []
+    def _split(self, data: bytes) -> FrameBlock | None:
+        """Return the complete frames at the beginning of ``data``, which begins at ``offset``, if there are any."""
+        ends: list[int] = []
         unpack = self._framing.unpack
         base = self.offset
         begin = 0
         end = unpack(data, 0)
         limit = len(data) if self._end is None else min(len(data), self._end - base)
         while end > begin:
-            frames.append((base + begin, base + end, data[begin:end]))
+            ends.append(end)
             begin = end
             if begin >= limit:
                 break
@@ -107,7 +110,7 @@ class FileReader(Closing):
         self._rest = data[begin:]
         # Grow the chunk, so that the parts of a large frame are not copied for each chunk.
         self._chunk = max(self._chunk, 2 * len(self._rest))
-        return frames
+        return FrameBlock(base, data, ends) if ends else None
 
     def _find_frame(self, data: bytes) -> bool:
         """Start at the first frame in ``data``, which ends at the position; return whether there is one."""
@@ -122,12 +125,12 @@ class FileReader(Closing):
         self._rest = data[at:]
         return True
 
-    def _abandon_rest(self) -> list[Frame]:
+    def _abandon_rest(self) -> FrameBlock | None:
         """Return the rest of a frame whose end is lost; decoding it reports the loss."""
         rest, begin = self._rest, self.offset
         self._rest = b""
         self.offset = self._position
-        return [(begin, begin + len(rest), rest)] if rest and not self._synchronise else []
+        return FrameBlock(begin, rest, [len(rest)]) if rest and not self._synchronise else None
 
     def _warn_of_rest(self) -> None:
         if self._rest and self._warned != self.offset:
@@ -274,7 +277,8 @@ class _FileRangesReader(FileReader):
                     frames.append((begin, end, data))
                 else:
                     self.offset, self._position, self._end = begin, begin + len(data), end
-                    frames += self._split(data)
+                    block = self._split(data)
+                    frames += [] if block is None else block.frames()
                     if self.offset < end:
                         break
             elif end > position:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, Self
+from itertools import chain
+from typing import NamedTuple, Protocol, Self
 from uuid import UUID
 
 from krammar.journal.checkpoints import AckIntent
@@ -12,6 +13,28 @@ from krammar.journal.specs import JournalSpec
 
 # The offsets of a frame (the second is exclusive), and its bytes.
 Frame = tuple[int, int, bytes]
+
+
+class FrameBlock(NamedTuple):
+    """Frames that follow each other without gaps.
+
+    Attributes:
+        begin: the offset of the first one
+        data: the bytes of the frames, and of what follows them
+        ends: the positions in ``data`` after each frame, at least one
+    """
+
+    begin: int
+    data: bytes
+    ends: list[int]
+
+    def frames(self) -> list[Frame]:
+        """Return the frames one by one."""
+        base, data, ends = self
+        return [
+            (base + begin, base + end, data[begin:end])
+            for begin, end in zip(chain((0,), ends), ends, strict=False)
+        ]
 
 
 class AsyncAppend(Protocol):

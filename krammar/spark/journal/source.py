@@ -26,6 +26,7 @@ from krammar.spark.journal.reading import read_rows, read_runs
 from krammar.spark.journal.rows_in import JournalRows, journal_schema
 from krammar.spark.journal.splits import boundary
 from krammar.spark.journal.tasks import (
+    FILE_CHUNK,
     JournalPartition,
     JournalQuery,
     JournalTask,
@@ -184,7 +185,14 @@ class JournalReader(DataSourceReader):
         return first, last
 
     def _open(self, journals: AnyJournals, task: JournalTask, begin: int, end: int) -> Reader:
-        reader = journals.reader(task.journal, begin, end, journal_id=task.journal_id)
+        name, journal_id = task.journal, task.journal_id
+        reader: Reader
+        if isinstance(journals, FileJournals):
+            reader = journals.reader(
+                name, begin, end, journal_id=journal_id, chunk_bytes=FILE_CHUNK
+            )
+        else:
+            reader = journals.reader(name, begin, end, journal_id=journal_id)
         return _Strict(reader, self.query) if self.query.is_strict else reader
 
 

@@ -26,6 +26,9 @@ from krammar.spark.journal.places import (
 )
 from krammar.spark.options import Options
 
+# How many bytes of a file are read at a time. Handling few frames as columns is not faster than one by one.
+FILE_CHUNK = 4 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class JournalTask:
@@ -66,7 +69,7 @@ class JournalQuery:
 
     Attributes:
         cls: the class of the messages
-        is_strict: whether a frame that is not a message fails the query
+        is_strict: whether a frame that is not a message fails the query; readers call ``check_frames`` then
         fails: whether messages that do not exist any more fail the query
     """
 
@@ -146,9 +149,7 @@ class JournalQuery:
         return kind
 
     def check_frames(self, spec: JournalSpec, frames: list[Frame]) -> None:
-        """Raise MalformedRecordError for the first frame that is not a message, in mode FAILFAST."""
-        if not self.is_strict:
-            return
+        """Raise MalformedRecordError for the first frame that is not a message."""
         unmarshal = spec.framing.unmarshal
         for begin, end, frame in frames:
             try:

@@ -11,22 +11,19 @@ import pyarrow.compute as pc
 
 from krammar.client import At, Client, TopicPartition
 from krammar.journal import FileJournals, JournalSpec, UnknownJournalError
-from krammar.journal.journals import Frame, FrameReader
+from krammar.journal.file_reader import FileReader
 from krammar.spark.brokers import CLIENTS
 from krammar.spark.errors import MissingDataError
-from krammar.spark.journal.frame_columns import ColumnReader, FrameColumns, FramesInColumns
+from krammar.spark.journal.frame_columns import ColumnReader, FrameColumns
 from krammar.spark.journal.places import topic_of
 from krammar.spark.journal.stream.positions import Positions
-from krammar.spark.journal.tasks import JournalQuery, JournalTask
+from krammar.spark.journal.tasks import FILE_CHUNK, JournalQuery, JournalTask
 from krammar.spark.kafka.plan import Task, selects
 from krammar.spark.kafka.read import read_tasks
 from krammar.spark.kafka.stream.position import StreamPosition
 from krammar.spark.kafka.stream.snapshots import StreamSnapshots
 from krammar.spark.kafka.tasks import is_same_topic
 from krammar.spark.loss import report_loss
-
-# How many bytes of a file are read at a time.
-_CHUNK = 4 << 20
 
 
 class JournalRange(NamedTuple):
@@ -90,7 +87,7 @@ class _Files:
         return found
 
     def reader(self, task: JournalTask) -> ColumnReader:
-        return FramesInColumns(_FileFrames(self._query, self._journals, task))
+        return _FileFrames(self._query, self._journals, task)
 
 
 class _FileFrames:
@@ -98,41 +95,46 @@ class _FileFrames:
 
     def __init__(self, query: JournalQuery, journals: FileJournals, task: JournalTask) -> None:
         self.spec = JournalSpec(task.journal)
-        self.offset = task.begin
+        self._offset = task.begin
         self._query = query
         self._journals = journals
         self._task = task
-        self._reader: FrameReader | None = None
+        self._reader: FileReader | None = None
         try:
             self._reader = journals.reader(
                 task.journal,
                 task.begin,
                 task.end,
                 journal_id=task.journal_id,
-                chunk_bytes=_CHUNK,
+                chunk_bytes=FILE_CHUNK,
             )
             self.spec = self._reader.spec
         except UnknownJournalError as error:
             self._report(f"were not read: {error}")
 
-    def read(self) -> list[Frame]:
+    def read(self) -> FrameColumns | None:
         if self._reader is None:
-            return []
+            return None
         try:
-            frames = self._reader.read()
-            begin = frames[0][0] if frames else self._task.end
+            block = self._reader.read_block()
+            begin = self._task.end if block is None else block.begin
             # Bytes can also be missing because a power cut made writers skip offsets.
-            if begin > self.offset and self._journals.offsets(self.spec.name)[0] > self.offset:
+            if begin > self._offset and self._journals.offsets(self.spec.name)[0] > self._offset:
                 self._report(f"up to {begin} were deleted before they were read")
         except UnknownJournalError as error:
             self._report(f"were not read: {error}")
-            return []
-        self.offset = frames[-1][1] if frames else begin
-        self._query.check_frames(self.spec, frames)
-        return frames
+            return None
+        if block is None:
+            self._offset = begin
+            return None
+        self._offset = begin + block.ends[-1]
+        columns = FrameColumns.of_block(block)
+        if self._query.is_strict:
+            self._query.check_frames(self.spec, columns.rows())
+        return columns
 
     def _report(self, text: str) -> None:
-        report_loss(f"{self._task.journal}: offsets from {self.offset} {text}", self._query.fails)
+        report_loss(f"{self._task.journal}: offsets from {self._offset} {text}", self._query.fails)
 
     def close(self) -> None:
         if self._reader is not None:
