@@ -53,6 +53,11 @@ def test_random_plans(seeds: range) -> None:
         # A topic is created again between two runs, and is as long as before.
         "loss=false | produce b 0 2 | batch | stop | recreate b 1 | produce b 0 2",
         "loss=true | produce a 0 3 | batch | stop | recreate a 2 | produce a 0 5 | batch",
+        # A topic that is read from its end is created again before it gets records.
+        "loss=true most=3 start=latest | produce b 0 2 | batch | drop b",
+        # A topic returns, and its ends are reported too low.
+        "loss=false start=latest rows=planned | batch | produce a 0 4 | batch | less no-topics 8 | less lower-ends 3"
+        " | batch | batch | batch | batch",
         # It has fewer partitions, and gets those that the old one had.
         "loss=false | produce a 1 3 | batch | recreate a 1 | produce a 0 1 | batch | grow a"
         " | produce a 1 4 | batch",

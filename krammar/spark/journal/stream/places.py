@@ -154,13 +154,9 @@ class _Topics:
         partitions = {_partition_of(journal): at for journal, at in known.items()}
         options, snapshots = self._query.options, self._snapshots
         gone = set(map(_partition_of, absent))
-        offsets = {
-            at: found.offset
-            for at, found in partitions.items()
-            if at not in gone and selects(options, at)
-        }
+        offsets = {at: found.offset for at, found in partitions.items() if selects(options, at)}
         ids = {at.topic: found.journal_id for at, found in partitions.items()}
-        snapshot = snapshots.selected(StreamPosition(offsets, ids))
+        snapshot = snapshots.selected(StreamPosition(offsets, ids), gone)
         if missing := snapshots.missing(snapshot, partitions.keys()):
             raise MissingDataError(missing[0])
         firsts = snapshots.at(sorted(snapshot.ends), At.EARLIEST)

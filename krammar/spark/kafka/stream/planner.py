@@ -107,7 +107,8 @@ class StreamPlanner:
             result[at] = min(max(offset, low), high)
         self._empty = {at for at in chosen if result[at] == snapshot.ends[at]}
         self._ids = snapshot.ids_of(result)
-        return StreamPosition(result)
+        # If there are no records yet, this is also where the first batch ends, which Spark stores.
+        return StreamPosition(result, self._ids)
 
     # The end of a batch.
 
@@ -157,19 +158,18 @@ class StreamPlanner:
 
     def _after(self, start: StreamPosition) -> StreamSnapshot:
         """Return what can be read after ``start``."""
-        known = {
-            at: offset
-            for at, offset in start.offsets.items()
-            if at not in self._absent and selects(self._options, at)
-        }
+        known = {at: offset for at, offset in start.offsets.items() if selects(self._options, at)}
         position = StreamPosition(known, start.ids)
         fixed = self._fixed
         if fixed is None:
-            snapshot = self._snapshots.selected(position)
-        elif all(at in fixed.ends and fixed.ends[at] >= known[at] for at in known):
+            snapshot = self._snapshots.selected(position, self._absent)
+        elif all(
+            fixed.ends[at] >= offset if at in fixed.ends else at in self._absent
+            for at, offset in known.items()
+        ):
             snapshot = fixed
         else:  # the ends were fixed before the start was known
-            snapshot = self._fixed = self._snapshots.selected(position)
+            snapshot = self._fixed = self._snapshots.selected(position, self._absent)
         self._note_absent(start, snapshot)
         for missing in self._snapshots.missing(snapshot, start.offsets.keys()):
             if self._fail:
@@ -219,7 +219,7 @@ class StreamPlanner:
     def _plan(self, start: StreamPosition, end: StreamPosition) -> list[Task]:
         offsets = start.offsets
         is_repeated = self._batch is None and start == self._initial
-        recreated: Set[TopicPartition] = start.replaced(end)
+        recreated: Set[TopicPartition] = frozenset() if is_repeated else start.replaced(end)
         if self._batch is not None and self._batch.end == end:
             is_repeated, recreated = self._batch.is_repeated, self._batch.recreated
         # The first batch after a restart was planned before it. If it is the query's first batch, its start

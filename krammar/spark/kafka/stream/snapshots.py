@@ -63,10 +63,15 @@ class StreamSnapshots:
         self._options = options
         self._client = client
 
-    def selected(self, start: StreamPosition) -> StreamSnapshot:
+    def selected(
+        self, start: StreamPosition, absent: Set[TopicPartition] = frozenset()
+    ) -> StreamSnapshot:
         """Return the partitions that the options select now; see ``_ask``."""
         return self._ask(
-            named_topics(self._options), lambda topics: matching(self._options, topics), start
+            named_topics(self._options),
+            lambda topics: matching(self._options, topics),
+            start,
+            absent,
         )
 
     def _ask(
@@ -74,6 +79,7 @@ class StreamSnapshots:
         names: list[str] | None,
         choose: Callable[[Mapping[str, Topic]], list[TopicPartition]],
         position: StreamPosition,
+        absent: Set[TopicPartition] = frozenset(),
     ) -> StreamSnapshot:
         """Ask the brokers for topics and ends, and again while the answer lacks known offsets.
 
@@ -83,6 +89,8 @@ class StreamSnapshots:
             names: the topics to ask for; None means all.
             choose: returns the partitions whose ends are needed.
             position: the known offsets, which existed before.
+            absent: partitions of the position that the brokers did not have any more. If they return, their
+                offsets are known too.
         """
         cluster, known = self._client.cluster, position.offsets
 
@@ -110,6 +118,7 @@ class StreamSnapshots:
             return any(
                 at not in found.ends or found.ends[at] < offset or found.is_other(at, position)
                 for at, offset in known.items()
+                if at in found.ends or at not in absent
             )
 
         return recheck(self._client, ask, is_doubtful)
