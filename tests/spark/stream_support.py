@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from confluent_kafka import Producer
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 
@@ -58,6 +59,10 @@ class Query:
         plain: bool = False,
         **options: object,
     ) -> None:
+        if not plain:
+            pytest.importorskip(
+                "pyspark.sql.streaming.datasource", reason="PySpark 4.2 is not installed"
+            )
         self.checkpoint = checkpoint or Checkpoint()
         self.plain = plain
         self.available_now = available_now
