@@ -283,6 +283,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line(
             "markers",
             f"kafka_{name}(settings, *, {keywords}topics, records, sasl, users, acls, tls, filters, process, "
-            f"kafka_like_delays, kafka_version, **more): keywords of Kafka{name.title()}.start for the fixtures "
+            f"kafka_like_delays, kafka_version, client_metrics, **more): keywords of Kafka{name.title()}.start for the fixtures "
             f"kafka_{name} and module_kafka_{name}; settings have their names in Kafka (num_partitions=3 is num.partitions)",
         )

@@ -142,6 +142,13 @@ APIS: dict[int, Api] = {
     ApiKey.LIST_TRANSACTIONS: Api(
         lambda of: of(handlers.transactions.TransactionAdminHandlers).list_transactions, 0, 2
     ),
+    # ApiVersions lists these two only with krammar.client.telemetry.
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: Api(
+        lambda of: of(handlers.telemetry.TelemetryHandlers).get_telemetry_subscriptions, 0, 0
+    ),
+    ApiKey.PUSH_TELEMETRY: Api(
+        lambda of: of(handlers.telemetry.TelemetryHandlers).push_telemetry, 0, 0
+    ),
     ApiKey.LIST_CONFIG_RESOURCES: Api(
         lambda of: of(handlers.configs.ConfigHandlers).list_config_resources, 0, 1
     ),
@@ -212,8 +219,6 @@ APIS: dict[int, Api] = {
 # other api keys belong to brokers and controllers; they close the connection.
 UNSERVED: dict[int, tuple[int, int]] = {
     ApiKey.WRITE_TXN_MARKERS: (0, 2),
-    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0),
-    ApiKey.PUSH_TELEMETRY: (0, 0),
     ApiKey.ADD_RAFT_VOTER: (0, 1),
     ApiKey.REMOVE_RAFT_VOTER: (0, 0),
     ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 1),

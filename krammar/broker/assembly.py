@@ -137,7 +137,7 @@ class Assembly:
             self.share_states,
         )
         node.handlers = Handlers(
-            release=release_of(config.kafka_version),
+            release=release_of(config.kafka_version, telemetry=config.client_telemetry),
             config=config,
             timers=timers,
             nodes=nodes,

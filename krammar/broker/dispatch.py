@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from krammar.broker.apis import APIS, Handler, answer_with_error
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.nodes import Nodes
-from krammar.broker.releases import CURRENT, Release
+from krammar.broker.releases import Release
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ class Handlers(dict[int, Handler]):
         parts: the parts of the node; an object of handlers gets those that its constructor names
     """
 
-    def __init__(self, *, release: Release = CURRENT, **parts: Any) -> None:
+    def __init__(self, *, release: Release, **parts: Any) -> None:
         self.release = release
         self._parts = {"ranges": release.offered, **parts}
         self._objects: dict[type, Any] = {}

@@ -18,6 +18,7 @@ from kafka_wire import RegisterBrokerRecord, SecurityProtocol, VotersRecord
 
 from krammar.broker.config.definitions import (
     BROKER_CONFIGS,
+    CLIENT_METRICS_CONFIGS,
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
     ConfigDef,
@@ -175,6 +176,7 @@ _SETTINGS: dict[int, dict[str, ConfigDef]] = {
     kw.ConfigResourceType.TOPIC: TOPIC_CONFIGS,
     kw.ConfigResourceType.BROKER: BROKER_CONFIGS,
     kw.ConfigResourceType.GROUP: GROUP_CONFIGS,
+    kw.ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
 }
 
 

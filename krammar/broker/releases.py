@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from kafka_wire import ApiKey
+
 from krammar.broker.apis import RANGES, SERVED
 
 Ranges = Mapping[int, tuple[int, int]]
@@ -30,14 +32,26 @@ class Release:
     answered: Ranges
 
 
-CURRENT = Release(RANGES, SERVED)
+# Clients that see them push their metrics.
+_TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
 
 @cache
-def release_of(version: str | None) -> Release:
-    """Return a release by its version, such as ``3.9``; None for the newest one."""
-    if version is None:
-        return CURRENT
+def release_of(version: str | None, *, telemetry: bool = False) -> Release:
+    """Return a release.
+
+    Args:
+        version: such as ``3.9``; None for the newest one
+        telemetry: whether it offers client telemetry, which is answered in any case
+    """
+    release = Release(RANGES, SERVED) if version is None else _read(version)
+    if telemetry:
+        return release
+    offered = {key: each for key, each in release.offered.items() if key not in _TELEMETRY}
+    return Release(offered, release.answered)
+
+
+def _read(version: str) -> Release:
     table = files(__package__).joinpath("releases.csv")  # the package may be in an archive
     theirs = {
         int(row["api_key"]): (int(row["low"]), int(row["high"]))

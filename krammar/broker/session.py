@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from krammar.broker.config import Listener
 
 ANONYMOUS = "User:ANONYMOUS"
+# The software of clients that do not name theirs, as in Kafka.
+UNKNOWN = "unknown"
 
 
 @dataclass(slots=True, eq=False)
@@ -24,8 +26,10 @@ class Session:
     Attributes:
         listener: the listener that accepted the connection
         host: the client's address without the port, as in group members and log lines
+        port: the client's port
         connection_id: unique in the broker: local address, remote address and a number
         client_id: the client id of the current request
+        software: the name and the version of the client's library, as ApiVersions has told them
         principal: ``User:name`` after authentication, else ``User:ANONYMOUS``
         authenticated: whether requests other than the handshake are served
         sasl: the authentication on a SASL listener
@@ -41,8 +45,10 @@ class Session:
 
     listener: Listener
     host: str
+    port: int
     connection_id: str
     client_id: str | None = None
+    software: tuple[str, str] = (UNKNOWN, UNKNOWN)
     principal: str = ANONYMOUS
     authenticated: bool = True
     sasl: Any = None
@@ -59,7 +65,8 @@ class Session:
         """Begin the session of the connection with this number, from 1."""
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         here = transport.get_extra_info("sockname") or ("unknown", 0)
-        return cls(listener, peer[0], f"{here[0]}:{here[1]}-{peer[0]}:{peer[1]}-{number - 1}")
+        name = f"{here[0]}:{here[1]}-{peer[0]}:{peer[1]}-{number - 1}"
+        return cls(listener, peer[0], peer[1], name)
 
 
 # All operations (KIP-430). An authorizer leaves those that a client may do.

@@ -211,7 +211,7 @@ class Topics:
     def set_configs(self, kind: int, name: str, changes: Mapping[str, str | None]) -> None:
         """Change the settings of a resource, with immediate effect; None restores the default.
 
-        It is a topic, a group, a broker, or with an empty name all brokers.
+        It is a topic, a group, a subscription to clients' metrics, a broker, or with an empty name all brokers.
         """
         self._cluster.set_configs(kind, name, changes)
         if kind == TOPIC:

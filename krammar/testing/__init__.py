@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from krammar.testing.broker import KafkaBroker
 from krammar.testing.certificates import TlsFiles
+from krammar.testing.client_metrics import ClientMetric, ClientMetricsPush
 from krammar.testing.clients import ClientSettings
 from krammar.testing.cluster import KafkaCluster
 from krammar.testing.groups import Group, Member
@@ -23,6 +24,8 @@ from krammar.testing.share_groups import ShareGroup, SharePartitionState, ShareR
 from krammar.testing.waits import NotInTime
 
 __all__ = [
+    "ClientMetric",
+    "ClientMetricsPush",
     "ClientSettings",
     "Group",
     "KafkaBroker",

@@ -33,6 +33,7 @@ class KafkaBroker(Embedded[Broker]):
         process: bool = False,
         kafka_like_delays: bool | int = False,
         kafka_version: str | None = None,
+        client_metrics: bool | Mapping[str, Any] = False,
         **more: Any,
     ) -> Self:
         """Start a broker on a free port; ``close`` or the end of ``with`` stops it.
@@ -52,6 +53,8 @@ class KafkaBroker(Embedded[Broker]):
             kafka_like_delays: whether clients see new and deleted topics, coordinators and the end of transactions
             100 ms later, as they do in Kafka; or so many milliseconds later
             kafka_version: the release whose APIs, versions of requests and features are served: ``"3.9"`` or ``"4.0"``
+            client_metrics: which metrics clients push (KIP-714): True for all of them every 100 ms, or the settings of
+            a subscription, such as ``{"metrics": ["org.apache.kafka.producer."], "match": {"client_id": "app-.*"}}``
             more: Kafka's settings with underscores for dots, such as ``num_partitions=3``
 
         Raises:
@@ -74,6 +77,7 @@ class KafkaBroker(Embedded[Broker]):
                 process=process,
                 kafka_like_delays=kafka_like_delays,
                 kafka_version=kafka_version,
+                client_metrics=client_metrics,
                 **more,
             )
         )._begin()

@@ -45,6 +45,7 @@ class KafkaCluster(Embedded[Cluster]):
         process: bool = False,
         kafka_like_delays: bool | int = False,
         kafka_version: str | None = None,
+        client_metrics: bool | Mapping[str, Any] = False,
         **more: Any,
     ) -> Self:
         """Start nodes on free ports; ``close`` or the end of ``with`` stops them.
@@ -72,6 +73,7 @@ class KafkaCluster(Embedded[Cluster]):
             process=process,
             kafka_like_delays=kafka_like_delays,
             kafka_version=kafka_version,
+            client_metrics=client_metrics,
             **more,
         )
         return cls(options, nodes)._begin()

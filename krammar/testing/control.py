@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from krammar.broker import ConfigError
+from krammar.logfiles.uuids import format_uuid
+from krammar.testing.client_metrics import ClientMetricsPush
 from krammar.testing.groups import Group
 from krammar.testing.options import read_options
 from krammar.testing.probe import Probe, append_seeds
@@ -41,6 +44,7 @@ class ProbeControl:
     ``GET /groups/billing``           one group
     ``GET /groups/billing/consumes``  waits until the members of a group read, and returns the group
     ``GET /groups/billing/lag/0``     waits until the lag of a group is so small, and returns the group
+    ``GET /client-metrics``           what clients have pushed of their metrics
     ``GET /requests``                 the last requests, one line each
     """
 
@@ -81,6 +85,8 @@ class ProbeControl:
             case "GET", ("groups", group, "lag", most):
                 lag = _number("the lag", most)
                 return Reply(200, _group(wait_for_lag(probe, group, lag, _timeout(query))))
+            case "GET", ("client-metrics",):
+                return Reply(200, [_push(each) for each in probe.client_metrics()])
             case "GET", ("requests",):
                 return Reply(200, probe.requests(0))
         return None
@@ -149,6 +155,20 @@ def _group(group: Group) -> dict[str, Any]:
             }
             for (topic, index), offset in group.offsets.items()
         ],
+    }
+
+
+def _push(push: ClientMetricsPush) -> dict[str, Any]:
+    """Return a push for JSON. Raises ValueError."""
+    return {
+        "client_id": push.client_id,
+        "client_instance_id": format_uuid(push.client_instance_id),
+        "software_name": push.software_name,
+        "software_version": push.software_version,
+        "time_ms": push.time_ms,
+        "is_last": push.is_last,
+        "labels": push.labels,
+        "metrics": [asdict(each) for each in push.metrics],
     }
 
 

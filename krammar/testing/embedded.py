@@ -11,9 +11,10 @@ from krammar.broker import Broker, ConfigError
 from krammar.broker.config import BrokerConfig
 from krammar.broker.process import BrokerProcess
 from krammar.testing.certificates import TlsFiles, make_certificates
+from krammar.testing.client_metrics import ClientMetricsPush
 from krammar.testing.clients import ClientSettings
 from krammar.testing.groups import Group
-from krammar.testing.options import Options, plain_logins, read_options
+from krammar.testing.options import SUBSCRIPTION, Options, plain_logins, read_options
 from krammar.testing.probe import BrokerProbe, Probe, append_seeds, remote_probe
 from krammar.testing.records import Record, seeds
 from krammar.testing.share_groups import ShareGroup
@@ -101,6 +102,8 @@ class Embedded(Closing, Generic[B]):
             self._ask.add_users(options.mechanism, self.users)
         if options.acls:
             self._ask.add_acls([tuple(acl) for acl in options.acls])
+        if options.client_metrics is not None:
+            self._ask.subscribe(SUBSCRIPTION, options.client_metrics)
         for topic, partitions in options.topics.items():
             self.create_topic(topic, partitions)
         for topic, records in options.records.items():
@@ -358,6 +361,15 @@ class Embedded(Closing, Generic[B]):
     def share_groups(self) -> dict[str, ShareGroup]:
         """The share groups, by id, with the states of their records."""
         return self._ask.share_groups()
+
+    @property
+    def client_metrics(self) -> list[ClientMetricsPush]:
+        """What clients have pushed of their metrics, the oldest first; the last 16 MiB.
+
+        The broker was started with ``client_metrics``. Clients push soon after they have connected,
+        again and again, and when they close.
+        """
+        return self._ask.client_metrics()
 
     @property
     def topics(self) -> dict[str, int]:

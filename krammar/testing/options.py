@@ -12,6 +12,7 @@ from krammar.auth.jaas import PLAIN_MODULE
 from krammar.authorization.acls import Acl
 from krammar.authorization.rules import all_acls
 from krammar.broker import ConfigError
+from krammar.broker.client_metrics import Subscription
 from krammar.broker.config.definitions import BROKER_CONFIGS
 from krammar.broker.errors import ApiError
 from krammar.broker.protection import STANDARD_AUTHORIZER
@@ -32,10 +33,15 @@ KEYWORDS = (
     "process",
     "kafka_like_delays",
     "kafka_version",
+    "client_metrics",
 )
 
 # How late changes are with ``kafka_like_delays=True``, in milliseconds.
 DELAYS_MS = 100
+
+# The name of the subscription of ``client_metrics``, and its settings, unless the test has others.
+SUBSCRIPTION = "krammar"
+_SUBSCRIPTION = {"metrics": "*", "interval.ms": "100"}
 
 _MECHANISMS = {
     "plain": "PLAIN",
@@ -60,6 +66,7 @@ class Options:
         process: whether the broker runs in a process of its own
         records: what topics have at the start, by topic
         acls: who may do what; None if everybody may do everything
+        client_metrics: the settings of a subscription to clients' metrics; None without
     """
 
     topics: dict[str, int | None]
@@ -71,6 +78,7 @@ class Options:
     process: bool = False
     records: dict[str, list[Seed]] = field(default_factory=dict)
     acls: list[Acl] | None = None
+    client_metrics: dict[str, str] | None = None
 
     @property
     def protocol(self) -> str:
@@ -93,6 +101,7 @@ def read_options(
     acls: Any = None,
     kafka_like_delays: Any = False,
     kafka_version: str | None = None,
+    client_metrics: Any = False,
     **settings: Any,
 ) -> Options:
     """Check the keywords. Raises ConfigError."""
@@ -114,7 +123,10 @@ def read_options(
         process,
         _records(records),
         _acls(acls),
+        _subscription(client_metrics),
     )
+    if options.client_metrics is not None:
+        options.settings["krammar.client.telemetry"] = True
     if delay_ms := _delay_ms(kafka_like_delays):
         options.settings["krammar.kafka.like.delays.ms"] = delay_ms
     if kafka_version is not None:
@@ -204,6 +216,32 @@ def _delay_ms(delays: Any) -> int:
             "kafka_like_delays", str(delays), "is neither True nor a number of milliseconds"
         )
     return delays
+
+
+def _subscription(wanted: Any) -> dict[str, str] | None:
+    """Return the settings of a subscription to clients' metrics."""
+    if isinstance(wanted, bool):
+        return dict(_SUBSCRIPTION) if wanted else None
+    if not isinstance(wanted, Mapping):
+        raise ConfigError(
+            "client_metrics", str(wanted), "is neither True nor the settings of a subscription"
+        )
+    settings = {
+        **_SUBSCRIPTION,
+        **{name.replace("_", "."): _listed(value) for name, value in wanted.items()},
+    }
+    try:
+        Subscription.of(settings)
+    except ApiError as error:
+        raise ConfigError("client_metrics", None, str(error.message)) from None
+    return settings
+
+
+def _listed(value: Any) -> str:
+    """Return the text of a setting, whose values a test can write as a mapping or a list."""
+    if isinstance(value, Mapping):
+        value = [f"{name}={each}" for name, each in value.items()]
+    return str(value) if isinstance(value, (str, int)) else ",".join(map(str, value))
 
 
 def _acls(acls: Any) -> list[Acl] | None:

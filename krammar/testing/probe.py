@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 from uuid import UUID
 
-from kafka_wire import AccessControlEntryRecord, ErrorCode
+from kafka_wire import AccessControlEntryRecord, ConfigResourceType, ErrorCode
 
 from krammar.auth.scram import BY_NAME
 from krammar.auth.scram_server import new_credential
@@ -23,15 +23,19 @@ from krammar.broker.quotas.entities import check_quota_entity, check_quota_value
 from krammar.broker.recent import RecentRequests
 from krammar.broker.security.users import record_of
 from krammar.client.partitioner import partition_of_key
+from krammar.testing.client_metrics import ClientMetricsPush, Pushes
 from krammar.testing.groups import Group, groups_of, settled_ms
 from krammar.testing.records import Batch, Record, Seed, batch_within, batches_of
 from krammar.util.clock import monotonic
 from krammar.wire.batches import Record as KafkaRecord
 
 if TYPE_CHECKING:
+    from kafka_wire import PushTelemetryRequest
+
     from krammar.broker.fetch_sessions import Key
     from krammar.broker.log.log import Appended, PartitionLog
     from krammar.broker.node import Node
+    from krammar.broker.session import Session
     from krammar.testing.share_groups import ShareGroup
 
 
@@ -56,6 +60,9 @@ class Probe(Protocol):
         self, entity: Mapping[str, str | None], values: Mapping[str, float | None]
     ) -> None:
         """Set quotas of an entity, by key; None removes one. Raises ConfigError."""
+
+    def subscribe(self, name: str, settings: Mapping[str, str]) -> None:
+        """Ask clients for metrics, with the settings of a subscription."""
 
     def create_topic(self, name: str, partitions: int | None) -> None:
         """Create a topic. Raises ConfigError if it exists."""
@@ -82,6 +89,9 @@ class Probe(Protocol):
 
     def share_groups(self) -> dict[str, ShareGroup]:
         """Return the share groups, by id."""
+
+    def client_metrics(self) -> list[ClientMetricsPush]:
+        """Return what clients have pushed of their metrics, the oldest first."""
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of each topic, by name, without internal topics."""
@@ -120,6 +130,7 @@ class BrokerProbe:
         # When clients have fetched partitions last, by ``monotonic``.
         self._fetched: dict[tuple[str | None, str, int], float] = {}
         self._recent = RecentRequests()
+        self._pushes = Pushes()
         for node in broker.nodes.values():
             self._attach(node)
         broker.equipped.append(self._attach)
@@ -133,6 +144,22 @@ class BrokerProbe:
         if self._notes_batches:
             node.handlers.of(ProduceHandlers).appended.append(self._note)
         node.handlers.of(FetchHandlers).fetched.append(self._note_fetch)
+        if node.config.client_telemetry:
+            from krammar.broker.handlers.telemetry import TelemetryHandlers
+
+            node.handlers.of(TelemetryHandlers).receivers.append(self._note_push)
+
+    def _note_push(self, session: Session, request: PushTelemetryRequest, data: bytes) -> None:
+        self._pushes.add(
+            ClientMetricsPush(
+                session.client_id,
+                request.client_instance_id,
+                *session.software,
+                self._broker.timers.now_ms(),
+                request.terminating,
+                data,
+            )
+        )
 
     def _note_fetch(self, client_id: str | None, partitions: Iterable[Key]) -> None:
         now, by_id = monotonic(), self._broker.cluster.topics_by_id
@@ -201,6 +228,11 @@ class BrokerProbe:
             raise ConfigError("quotas", None, error.message or error.code.name) from None
         records = [quota_record(entity, key, value) for key, value in values.items()]
         self._broker.call(self._broker.cluster.append, records)
+
+    def subscribe(self, name: str, settings: Mapping[str, str]) -> None:
+        """Ask clients for metrics, with the settings of a subscription, which are valid."""
+        broker = self._broker
+        broker.call(broker.topics.set_configs, ConfigResourceType.CLIENT_METRICS, name, settings)
 
     def create_topic(self, name: str, partitions: int | None) -> None:
         """Create a topic. Raises ConfigError if it exists."""
@@ -396,6 +428,10 @@ class BrokerProbe:
         ]
         coordinators = [node.groups for node in broker.nodes.values()]
         return share_groups_of(coordinators, led, broker.share_states, broker.cluster)
+
+    def client_metrics(self) -> list[ClientMetricsPush]:
+        """Return what clients have pushed of their metrics, the oldest first."""
+        return self._broker.call(self._pushes.all)
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of each topic, by name, without internal topics."""

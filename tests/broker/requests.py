@@ -7,9 +7,12 @@ from typing import Any
 from uuid import UUID
 
 from kafka_wire import (
+    AlterConfigOp,
+    ConfigResourceType,
     CreateTopicsRequest,
     FetchRequest,
     FindCoordinatorRequest,
+    IncrementalAlterConfigsRequest,
     InitProducerIdRequest,
     ListOffsetsRequest,
     ProduceRequest,
@@ -172,3 +175,24 @@ def list_offset(
         version,
     )
     return response.topics[0].partitions[0]
+
+
+def subscribe(client: RawClient, name: str, **values: str | None) -> tuple[int, str | None]:
+    """Set or delete settings of a subscription to clients' metrics, with underscores for dots.
+
+    Returns the error code and the message.
+    """
+    kind = IncrementalAlterConfigsRequest
+    configs = [
+        kind.AlterableConfig(
+            name=key.replace("_", "."),
+            config_operation=AlterConfigOp.DELETE if value is None else AlterConfigOp.SET,
+            value=value,
+        )
+        for key, value in values.items()
+    ]
+    resource = kind.AlterConfigsResource(
+        resource_type=ConfigResourceType.CLIENT_METRICS, resource_name=name, configs=configs
+    )
+    (result,) = client.call(kind(resources=[resource])).responses
+    return result.error_code, result.error_message

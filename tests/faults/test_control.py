@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_wire import HeartbeatRequest, MetadataRequest, OffsetCommitRequest
+from kafka_wire import (
+    GetTelemetrySubscriptionsRequest,
+    HeartbeatRequest,
+    MetadataRequest,
+    OffsetCommitRequest,
+    PushTelemetryRequest,
+)
 
 from krammar.broker import Broker
 from krammar.client import Client
@@ -322,3 +328,33 @@ def test_from_javascript(tmp_path: Path) -> None:
         )
     rule = {"name": "a beat", "matched": 0, "fired": 0}
     assert json.loads(done.stdout) == [["one"], [rule]], done.stderr
+
+
+def test_metrics_of_clients(tmp_path: Path) -> None:
+    with (
+        broker(tmp_path, "--override", "krammar.client.telemetry=true") as process,
+        RawClient(process.port) as client,
+    ):
+        control = Control(process.lines)
+        assert control.ask("GET", "/client-metrics") == (200, [])
+        asked = client.call(GetTelemetrySubscriptionsRequest())
+        # A gauge of OpenTelemetry, g, with the value 0.5.
+        gauge = bytes.fromhex("0a14 1212 1210 0a0167 2a0b 0a09 21 000000000000e03f")
+        pushes = {"client_instance_id": asked.client_instance_id, "terminating": True}
+        request = PushTelemetryRequest(
+            **pushes, subscription_id=asked.subscription_id, metrics=gauge
+        )
+        assert client.call(request).error_code == 0
+        status, (push,) = control.ask("GET", "/client-metrics")
+        assert status == 200
+        assert push.pop("time_ms") > 0
+        assert len(push.pop("client_instance_id")) == 22
+        metric = {"name": "g", "kind": "gauge", "value": 0.5, "labels": {}, "time_ns": 0}
+        assert push == {
+            "client_id": "test",
+            "software_name": "unknown",
+            "software_version": "unknown",
+            "is_last": True,
+            "labels": {},
+            "metrics": [metric],
+        }

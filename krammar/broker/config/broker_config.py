@@ -10,6 +10,7 @@ from typing import Any
 
 from krammar.broker.config.definitions import (
     BROKER_CONFIGS,
+    CLIENT_METRICS_CONFIGS,
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
     ConfigError,
@@ -101,7 +102,9 @@ class BrokerSettings:
 
     sasl_server_max_receive_size: int
     ssl_client_auth: str
+    telemetry_max_bytes: int
 
+    client_telemetry: bool
     cluster_id: str | None
     fsync: str
     fsync_interval_ms: int
@@ -142,7 +145,7 @@ class BrokerConfig(BrokerSettings):
         origins: the position of each text, such as "line 12 of server.properties"
         dynamic_default: settings made at run time for all brokers
         dynamic: settings made at run time for this broker
-        topics, groups: the settings that each topic or group can override
+        topics, groups, client_metrics: the settings that each of these resources can override
         warnings: unknown and duplicate settings, and other suspicious ones
     """
 
@@ -310,6 +313,7 @@ class BrokerConfig(BrokerSettings):
         levels = self.levels
         self.topics = Overridable("topic", TOPIC_CONFIGS, levels)
         self.groups = Overridable("group", GROUP_CONFIGS, levels)
+        self.client_metrics = Overridable("client metrics", CLIENT_METRICS_CONFIGS, levels)
         for name, attribute_name in _ATTRIBUTES.items():
             definition = BROKER_CONFIGS[name]
             if not definition.read_only:

@@ -1,7 +1,7 @@
 """Definitions of settings: type, default, accepted values, and the conversion from text.
 
-``BROKER_CONFIGS``, ``TOPIC_CONFIGS`` and ``GROUP_CONFIGS`` come from the tables of
-``krammar.util.configs``.
+``BROKER_CONFIGS``, ``TOPIC_CONFIGS``, ``GROUP_CONFIGS`` and ``CLIENT_METRICS_CONFIGS`` come from the
+tables of ``krammar.util.configs``.
 """
 
 from __future__ import annotations
@@ -399,3 +399,4 @@ def _synonym(text: str) -> tuple[str, int]:
 BROKER_CONFIGS = _table("broker")
 TOPIC_CONFIGS = _table("topics")
 GROUP_CONFIGS = _table("groups")
+CLIENT_METRICS_CONFIGS = _table("client_metrics")

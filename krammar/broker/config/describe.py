@@ -64,13 +64,17 @@ def describe_overrides(
     overrides: Mapping[str, str],
     names: Iterable[str] | None = None,
 ) -> list[Description]:
-    """Describe the settings of a topic or a group: all of them, or only those in ``names``.
+    """Describe the settings of a resource other than a broker: all of them, or only those in ``names``.
 
     Args:
-        source: TOPIC_CONFIG or GROUP_CONFIG
-        overrides: the settings of the topic or the group
+        source: TOPIC_CONFIG, GROUP_CONFIG or CLIENT_METRICS_CONFIG
+        overrides: the settings of the topic, the group, or the subscription to clients' metrics
     """
-    settings = config.topics if source == ConfigSource.TOPIC_CONFIG else config.groups
+    settings = {
+        ConfigSource.TOPIC_CONFIG: config.topics,
+        ConfigSource.GROUP_CONFIG: config.groups,
+        ConfigSource.CLIENT_METRICS_CONFIG: config.client_metrics,
+    }[source]
     found = []
     for name in _choose(_public(settings.definitions).union(overrides), names):
         definition = settings.definitions.get(name)
@@ -78,7 +82,7 @@ def describe_overrides(
         synonyms = [Synonym(name=name, value=value, source=source)] if name in overrides else []
         if definition is not None and definition.synonym is not None:
             synonyms += _synonyms(definition.synonym, definition.secret, _places(config))
-        elif definition is not None and source == ConfigSource.GROUP_CONFIG:
+        elif definition is not None and source != ConfigSource.TOPIC_CONFIG:
             synonyms.append(
                 Synonym(
                     name=name, value=definition.default_text, source=ConfigSource.DEFAULT_CONFIG

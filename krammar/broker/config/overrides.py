@@ -1,4 +1,4 @@
-"""The settings of topics and groups: their overrides, the broker's dynamic and static settings, defaults."""
+"""The settings of topics, groups and clients' metrics: their overrides, the broker's dynamic and static settings, defaults."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def in_force(definition: ConfigDef, levels: Levels) -> Any:
 
 
 class Overridable:
-    """The settings that each topic or group can override. The defaults result from the broker's settings."""
+    """The settings that each resource of a kind can override. The defaults result from the broker's settings."""
 
     def __init__(self, kind: str, definitions: Mapping[str, ConfigDef], levels: Levels) -> None:
         self.definitions = definitions

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from krammar.broker.handlers import share_fetch as share_fetch
     from krammar.broker.handlers import share_groups as share_groups
     from krammar.broker.handlers import share_states as share_states
+    from krammar.broker.handlers import telemetry as telemetry
     from krammar.broker.handlers import topics as topics
     from krammar.broker.handlers import transactions as transactions
     from krammar.broker.handlers import unserved as unserved

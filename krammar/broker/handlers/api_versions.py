@@ -21,7 +21,7 @@ from kafka_wire import ApiVersionsRequest, ApiVersionsResponse, ErrorCode
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import BrokerConfig
 from krammar.broker.metadata_records import features_of
-from krammar.broker.session import Session
+from krammar.broker.session import UNKNOWN, Session
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?", re.ASCII)
 
@@ -46,6 +46,10 @@ class ApiVersionsHandlers:
             and _SOFTWARE.fullmatch(request.client_software_version)
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        session.software = (
+            request.client_software_name or UNKNOWN,
+            request.client_software_version or UNKNOWN,
+        )
         if (request.cluster_id is not None and request.cluster_id != self.cluster.cluster_id) or (
             request.node_id not in (-1, self.config.node_id)
         ):

@@ -22,9 +22,11 @@ from typing import Any, TypeVar
 
 import kafka_wire as kw
 
+from krammar.broker.client_metrics import CLIENT_METRICS, Subscription
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import (
     BROKER_CONFIGS,
+    CLIENT_METRICS_CONFIGS,
     GROUP_CONFIGS,
     TOPIC_CONFIGS,
     BrokerConfig,
@@ -45,12 +47,12 @@ from krammar.broker.topics import BROKER, TOPIC, Topics
 from krammar.util.turns import Steps
 
 BROKER_LOGGER = kw.ConfigResourceType.BROKER_LOGGER
-CLIENT_METRICS = kw.ConfigResourceType.CLIENT_METRICS
 GROUP = kw.ConfigResourceType.GROUP
 _TABLES: dict[int, dict[str, ConfigDef]] = {
     TOPIC: TOPIC_CONFIGS,
     BROKER: BROKER_CONFIGS,
     GROUP: GROUP_CONFIGS,
+    CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
 }
 LISTABLE = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
@@ -126,7 +128,7 @@ class ConfigHandlers:
     def list_config_resources(
         self, session: Session, request: kw.ListConfigResourcesRequest, version: int
     ) -> kw.ListConfigResourcesResponse:
-        """List resources with settings. Version 0 asks for client metrics, which this broker does not have."""
+        """List resources with settings. Version 0 asks for subscriptions to clients' metrics."""
         wanted: Sequence[int] = request.resource_types or LISTABLE
         if version == 0:
             wanted = (CLIENT_METRICS,)
@@ -136,7 +138,8 @@ class ConfigHandlers:
             TOPIC: sorted(self.cluster.topics),
             BROKER: [str(self.config.node_id)],
             BROKER_LOGGER: [str(self.config.node_id)],
-            GROUP: sorted(name for kind, name in self.cluster.configs if kind == GROUP),
+            CLIENT_METRICS: self._configured(CLIENT_METRICS),
+            GROUP: self._configured(GROUP),
         }
         return kw.ListConfigResourcesResponse(
             config_resources=[
@@ -148,6 +151,10 @@ class ConfigHandlers:
                 for name in names.get(kind, ())
             ]
         )
+
+    def _configured(self, wanted: int) -> list[str]:
+        """Return the names of the resources of a kind that have settings."""
+        return sorted(name for kind, name in self.cluster.configs if kind == wanted)
 
     def _descriptions(
         self, resource: kw.DescribeConfigsRequest.DescribeConfigsResource
@@ -171,13 +178,16 @@ class ConfigHandlers:
                 raise invalid_request("Broker id must not be empty")
             self._check_node(name, "Broker", "")
             raise invalid_request("This broker has no loggers that can be described")
-        if kind == CLIENT_METRICS and not name:
-            raise invalid_request("Client metrics subscription name must not be empty")
+        if kind == CLIENT_METRICS:
+            if not name:
+                raise invalid_request("Client metrics subscription name must not be empty")
+            source = kw.ConfigSource.CLIENT_METRICS_CONFIG
+            return describe_overrides(self.config, source, overrides, names)
         if kind == GROUP:
             if not name:
                 raise invalid_request("Group name must not be empty")
             return describe_overrides(self.config, kw.ConfigSource.GROUP_CONFIG, overrides, names)
-        raise _unknown(kind, f"Unexpected resource type {kind} for resource {name}")
+        raise invalid_request(f"Unexpected resource type {kind} for resource {name}")
 
     def _current(self, kind: int, name: str) -> Mapping[str, str]:
         """Return the current settings of a resource. Raises ApiError if they cannot be changed."""
@@ -185,8 +195,8 @@ class ConfigHandlers:
             self._check_node(name, "Node")
         elif kind == BROKER_LOGGER:
             raise invalid_request("This broker has no loggers that can be altered")
-        elif kind not in (TOPIC, BROKER, GROUP):
-            raise _unknown(kind, f"Unknown resource type {kind}")
+        elif kind not in _TABLES:
+            raise invalid_request(f"Unknown resource type {kind}")
         return self.cluster.configs.get((kind, name), {})
 
     def _alter(
@@ -223,6 +233,11 @@ class ConfigHandlers:
             check_topic_name(name)
         elif kind == GROUP and not name:
             raise invalid_request("Default group resources are not allowed.")
+        elif kind == CLIENT_METRICS:
+            if not name:
+                raise invalid_request("Subscription name can't be empty")
+            Subscription.of(values)
+            return
         code = kw.ErrorCode.INVALID_CONFIG
         try:
             if kind == TOPIC:
@@ -340,9 +355,3 @@ def _listed(
         else:
             values.pop(value, None)
     return ",".join(values)
-
-
-def _unknown(kind: int, message: str) -> ApiError:
-    if kind == CLIENT_METRICS:
-        message = "Client metrics (KIP-714) are not served by this broker"
-    return invalid_request(message)

@@ -1,4 +1,4 @@
-"""Kafka's settings of brokers, topics and groups: the rows of ``broker.csv``, ``topics.csv`` and ``groups.csv``.
+"""Kafka's settings of brokers, topics, groups and clients' metrics: the rows of ``broker.csv``, ``topics.csv`` and others.
 
 The names are those of Apache Kafka 4.4, and so are the defaults, except for listeners and replication factors.
 Settings whose names begin with ``krammar.`` belong to krammar's broker alone. The columns are:
@@ -24,7 +24,7 @@ def config_rows(table: str) -> list[dict[str, str]]:
     """Return the rows of a table by column.
 
     Args:
-        table: ``broker``, ``topics`` or ``groups``.
+        table: ``broker``, ``topics``, ``groups`` or ``client_metrics``.
     """
     # The package may be in an archive.
     # The loader of the package reads the file, also from an archive, and where pyfakefs hides files.

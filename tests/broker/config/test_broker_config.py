@@ -90,6 +90,7 @@ def test_attributes_are_the_keys_values() -> None:
         "fsync": "krammar.fsync",
         "fsync_interval_ms": "krammar.fsync.interval.ms",
         "kafka_like_delays_ms": "krammar.kafka.like.delays.ms",
+        "client_telemetry": "krammar.client.telemetry",
         "kafka_version": "krammar.kafka.version",
         "metrics": "krammar.metrics",
         "racks": "krammar.racks",

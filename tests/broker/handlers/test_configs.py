@@ -300,25 +300,6 @@ def test_resources_that_cannot_be_described(
     assert result.configs == []
 
 
-@pytest.mark.parametrize("how", ALTERATIONS)
-@pytest.mark.parametrize(
-    ("kind", "key", "message"),
-    [
-        (ConfigResourceType.CLIENT_METRICS, "interval.ms", "Client metrics"),
-    ],
-)
-def test_kinds_without_effect_are_refused_in_the_same_words(
-    client: RawClient, how: str, kind: int, key: str, message: str
-) -> None:
-    result = describe(client, kind, "any")
-    assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, [])
-    assert result.error_message.startswith(message)
-    altered = change(how, client, kind, "any", key, "50000")
-    assert altered == (result.error_code, result.error_message)
-    listed = client.call(ListConfigResourcesRequest(resource_types=[kind]), 1)
-    assert (listed.error_code, listed.config_resources) == (ErrorCode.NONE, [])
-
-
 GROUP = ConfigResourceType.GROUP
 
 
