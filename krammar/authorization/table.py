@@ -134,6 +134,7 @@ TABLE: dict[str, tuple[Ask, ...]] = {
     "UnregisterBroker": _ALTER_CLUSTER,
     "UpdateFeatures": _ALTER_CLUSTER,
     "WriteShareGroupState": _CLUSTER_ACTION,
+    "WriteTxnMarkers": (Ask(CLUSTER_ACTION, CLUSTER, WHOLE, unless=ALTER),),
 }
 
 # DescribeCluster's bit field of operations needs Describe on the cluster. Delegation tokens belong to their users.

@@ -89,6 +89,10 @@ APIS: dict[int, Api] = {
     ApiKey.TXN_OFFSET_COMMIT: Api(
         lambda of: of(handlers.group_offsets.GroupOffsetHandlers).txn_offset_commit, 0, 6
     ),
+    # For administrators: coordinators of transactions write their markers without requests.
+    ApiKey.WRITE_TXN_MARKERS: Api(
+        lambda of: of(handlers.transactions.TransactionAdminHandlers).write_txn_markers, 1, 2
+    ),
     ApiKey.DESCRIBE_CONFIGS: Api(
         lambda of: of(handlers.configs.ConfigHandlers).describe_configs, 1, 4
     ),
@@ -218,7 +222,6 @@ APIS: dict[int, Api] = {
 # ApiVersions does not list these, but clients may send them: answered with UNSUPPORTED_VERSION. All
 # other api keys belong to brokers and controllers; they close the connection.
 UNSERVED: dict[int, tuple[int, int]] = {
-    ApiKey.WRITE_TXN_MARKERS: (0, 2),
     ApiKey.ADD_RAFT_VOTER: (0, 1),
     ApiKey.REMOVE_RAFT_VOTER: (0, 0),
     ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 1),

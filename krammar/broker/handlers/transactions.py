@@ -1,4 +1,4 @@
-"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, and descriptions of transactions.
+"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, and the administration of transactions.
 
 InitProducerId, v0 to v5 (KIP-98): v3 sends the producer id to continue with (KIP-360). v4 knows
 PRODUCER_FENCED; before, the code is INVALID_PRODUCER_EPOCH.
@@ -12,6 +12,9 @@ EndTxn, v0 to v5 (KIP-98): v2 knows PRODUCER_FENCED; from v5 on, each transactio
 (KIP-890).
 
 DescribeTransactions, v0, and DescribeProducers, v0 (KIP-664).
+
+WriteTxnMarkers, v1 to v2 (KIP-98): administrators abort hanging transactions with it (KIP-664). v2 has the
+transaction version (KIP-1228).
 
 ListTransactions, v0 to v2 (KIP-664): v1 filters by duration (KIP-994), and v2 by a pattern
 (KIP-1152).
@@ -250,6 +253,59 @@ class TransactionAdminHandlers:
         if not request.transactional_id_pattern:
             return response
         return _matching(response, request.transactional_id_pattern)
+
+    def write_txn_markers(
+        self, session: Session, request: kw.WriteTxnMarkersRequest, version: int
+    ) -> Steps[kw.WriteTxnMarkersResponse]:
+        """Write markers into partitions, whatever their coordinators know about the transactions."""
+        # By producer id, because a response has each one once; then by topic and partition.
+        codes: dict[int, dict[str, dict[int, int]]] = {}
+        for marker in request.markers:
+            for topic in marker.topics:
+                for index in dict.fromkeys(topic.partition_indexes):
+                    topics = codes.setdefault(marker.producer_id, {})
+                    code = self._write_marker(marker, topic.name, index)
+                    topics.setdefault(topic.name, {})[index] = code
+                    yield None
+                yield None
+            yield None
+        kind = kw.WriteTxnMarkersResponse
+        response = kind()
+        for producer_id, topics in codes.items():
+            result = kind.WritableTxnMarkerResult(producer_id=producer_id)
+            for name, partitions in topics.items():
+                answer = kind.WritableTxnMarkerTopicResult(name=name)
+                for index, code in partitions.items():
+                    answer.partitions.append(
+                        kind.WritableTxnMarkerPartitionResult(
+                            partition_index=index, error_code=code
+                        )
+                    )
+                    yield None
+                result.topics.append(answer)
+            response.markers.append(result)
+        return response
+
+    def _write_marker(
+        self, marker: kw.WriteTxnMarkersRequest.WritableTxnMarker, topic: str, partition: int
+    ) -> int:
+        """Write a marker into a partition, and return the error code."""
+        try:
+            log = self.logs.get(topic, partition)
+            if log is None:
+                return kw.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            log.append_marker(
+                marker.producer_id,
+                marker.producer_epoch,
+                commit=marker.transaction_result,
+                coordinator_epoch=marker.coordinator_epoch,
+                ends_epoch=marker.transaction_version >= EPOCH_BUMP,
+            )
+        except ApiError as error:
+            return error.code
+        if topic == OFFSETS_TOPIC:
+            self.transactions.marked(partition, marker.producer_id, marker.transaction_result)
+        return kw.ErrorCode.NONE
 
     def describe_producers(
         self, session: Session, request: kw.DescribeProducersRequest, version: int

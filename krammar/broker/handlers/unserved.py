@@ -10,39 +10,33 @@ from dataclasses import dataclass
 from typing import Any
 
 import kafka_wire
-from kafka_wire import ErrorCode
+from kafka_wire import ErrorCode, StreamsGroupDescribeResponse
 
 from krammar.broker.errors import ApiError, CloseConnection
 from krammar.broker.session import ANONYMOUS, Session
 from krammar.wire.reflection import fields
-from krammar.wire.representation import kinds_of, named
 
-# The maximum number of entries of a request that get a response each.
-MOST_ENTRIES = 1000
-# By API: the list in the request, and the list in the response with an error for each entry.
-_ENTRIES = {
-    "StreamsGroupDescribe": ("group_ids", "groups"),
-    "WriteTxnMarkers": ("markers", "markers"),
-}
+# The maximum number of groups of a request that get a response each.
+MOST_GROUPS = 1000
 
 
 @dataclass(eq=False)
 class UnservedHandlers:
     def refuse(self, session: Session, request: Any, version: int) -> Any:
-        """Build the response to any unserved request. Raises CloseConnection if it has too many entries."""
+        """Build the response to any unserved request. Raises CloseConnection if it names too many groups."""
         name = type(request).__name__.removesuffix("Request")
         error = _error(session, name)
         response = getattr(kafka_wire, f"{name}Response")()
         error.put_into(response)
         if name.endswith("DelegationToken"):
             _add_times(response, version, session)
-        if name in _ENTRIES:
-            if _count(request) > MOST_ENTRIES:
-                raise CloseConnection(f"{error.message}; it has more than {MOST_ENTRIES} entries")
-            entries, results = _ENTRIES[name]
-            kind = named(type(response), kinds_of(type(response))[results])
-            found = getattr(request, entries) or ()
-            setattr(response, results, [_mirror(kind, each, error) for each in found])
+        if name == "StreamsGroupDescribe":
+            if len(request.group_ids) > MOST_GROUPS:
+                raise CloseConnection(f"{error.message}; it names more than {MOST_GROUPS} groups")
+            for group_id in request.group_ids:
+                group = StreamsGroupDescribeResponse.DescribedGroup(group_id=group_id)
+                error.put_into(group)
+                response.groups.append(group)
         return response
 
 
@@ -63,36 +57,3 @@ def _add_times(response: Any, version: int, session: Session) -> None:
             setattr(response, name, session.principal.partition(":")[0])
         elif name.endswith("principal_name"):
             setattr(response, name, session.principal.partition(":")[2])
-
-
-def _mirror(kind: Any, entry: Any, error: ApiError) -> Any:
-    """Build the response for an entry of a request: an error, and the fields that both have."""
-    struct = kind()
-    error.put_into(struct)
-    if isinstance(entry, str):
-        struct.group_id = entry
-    if isinstance(entry, int):
-        struct.partition_index = entry
-    for name in set(kind._fields) - {"error_code", "error_message"}:
-        value = getattr(entry, "partition_indexes" if name == "partitions" else name, None)
-        if isinstance(value, list):
-            inner = named(kind, kinds_of(kind)[name])
-            value = [_mirror(inner, each, error) for each in value]
-        if value is not None:
-            setattr(struct, name, value)
-    return struct
-
-
-def _count(value: Any) -> int:
-    """Count the entries of all lists in a message, and stop above ``MOST_ENTRIES``."""
-    count = 0
-    if isinstance(value, list):
-        count = len(value)
-        parts = iter(value)
-    else:
-        parts = (getattr(value, name) for name in getattr(value, "_fields", ()))
-    for part in parts:
-        if count > MOST_ENTRIES:
-            break
-        count += _count(part)
-    return count

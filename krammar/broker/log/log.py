@@ -322,14 +322,18 @@ class PartitionLog:
         commit: bool,
         coordinator_epoch: int,
         timestamp: int | None = None,
+        ends_epoch: bool = False,
     ) -> Appended:
         """End a producer's transaction in this partition.
 
-        ``timestamp`` is in milliseconds since 1970; None is the current time. Raises ApiError; the
-        log is unchanged then.
+        Raises ApiError; the log is unchanged then.
+
+        Args:
+            timestamp: in milliseconds since 1970; None is the current time
+            ends_epoch: whether the epoch has to be higher than that of the transaction (KIP-890)
         """
         producers = self.state.producers
-        producers.check_marker(producer_id, producer_epoch, coordinator_epoch)
+        producers.check_marker(producer_id, producer_epoch, coordinator_epoch, ends_epoch)
         marker = ControlRecord(
             ControlRecordType.COMMIT if commit else ControlRecordType.ABORT,
             coordinator_epoch,

@@ -153,12 +153,17 @@ class Producers:
         if header.is_transactional:
             self.open_transactions.setdefault(producer_id, header.base_offset)
 
-    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
-        """Raise ApiError if a coordinator must not write this marker."""
+    def check_marker(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, ends_epoch: bool
+    ) -> None:
+        """Raise ApiError if a coordinator must not write this marker.
+
+        ``ends_epoch`` is whether the epoch has to be higher than the last one of the producer.
+        """
         producer = self.by_id.get(producer_id)
         if producer is None:
             return
-        self._check_epoch(producer_id, producer, epoch)
+        self._check_epoch(producer_id, producer, epoch - ends_epoch)
         if coordinator_epoch < producer.coordinator_epoch:
             raise self._error(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,

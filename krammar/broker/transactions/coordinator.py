@@ -54,6 +54,7 @@ class TransactionCoordinator:
         store: the states by transactional id
         completion: completes transactions
         ids: new producer ids
+        marked: the argument
 
     ``marked`` is called after a marker in a partition of `__consumer_offsets`, with the partition,
     the producer id and whether the transaction was committed.
@@ -75,6 +76,7 @@ class TransactionCoordinator:
         self.store = StateStore(cluster, logs, topics)
         self.ids = ProducerIds(cluster.allocate_producer_ids)
         self.completion = Completion(timers, logs, self.store, marked, config.kafka_like_delays_ms)
+        self.marked = marked
         self._restart = Restart(timers, logs, self.store, self.completion, self._begin)
         self._loaded = False
         # Transactional ids with an open transaction.

@@ -22,12 +22,11 @@ from kafka_wire import (
     FeatureLevelRecord,
     MetadataRequest,
     StreamsGroupDescribeRequest,
-    WriteTxnMarkersRequest,
 )
 
 from krammar.broker import Broker
 from krammar.broker.apis import APIS, RANGES, UNSERVED, answer_with_error
-from krammar.broker.handlers.unserved import MOST_ENTRIES
+from krammar.broker.handlers.unserved import MOST_GROUPS
 from tests.broker.support import RawClient
 from tests.support.waiting import PATIENCE
 
@@ -58,17 +57,6 @@ INTERNAL = {
 }
 # Requests with an error per entry: two entries each.
 ENTRIES: dict[int, Any] = {
-    ApiKey.WRITE_TXN_MARKERS: lambda: WriteTxnMarkersRequest(
-        markers=[
-            WriteTxnMarkersRequest.WritableTxnMarker(
-                topics=[
-                    WriteTxnMarkersRequest.WritableTxnMarkerTopic(
-                        name="t", partition_indexes=[0, 7]
-                    )
-                ]
-            )
-        ]
-    ),
     ApiKey.CREATE_ACLS: lambda: CreateAclsRequest(
         creations=[CreateAclsRequest.AclCreation(resource_type=2, operation=2, permission_type=2)]
         * 2
@@ -128,22 +116,17 @@ def test_the_response_says_that_an_api_is_not_served(client: RawClient, key: int
     assert client.call(MetadataRequest(topics=[])).brokers
 
 
-def test_a_request_with_too_many_entries_ends_the_connection(
+def test_a_request_about_too_many_groups_ends_the_connection(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic = WriteTxnMarkersRequest.WritableTxnMarkerTopic(
-        name="t", partition_indexes=[0] * MOST_ENTRIES
-    )
-    request = WriteTxnMarkersRequest(
-        markers=[WriteTxnMarkersRequest.WritableTxnMarker(topics=[topic])]
-    )
+    request = StreamsGroupDescribeRequest(group_ids=["a"] * (MOST_GROUPS + 1))
     with (
         caplog.at_level(logging.WARNING, "krammar.broker"),
         RawClient(broker.port) as client,
         pytest.raises(ConnectionError),
     ):
         client.call(request)
-    assert f"it has more than {MOST_ENTRIES} entries" in caplog.text
+    assert f"it names more than {MOST_GROUPS} groups" in caplog.text
 
 
 def test_a_consumer_is_told_that_the_new_protocol_is_off() -> None:
