@@ -7,13 +7,16 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from krammar.broker.broker import Broker
 from krammar.broker.config import BrokerConfig
 from krammar.broker.several_nodes import Cluster
-from krammar.faults.remote import ServedFaults
 from krammar.util.calls import Channel, serve
+
+if TYPE_CHECKING:
+    from krammar.faults import Faults
+    from krammar.faults.remote import ServedFaults
 
 _KINDS = {"Broker": Broker, "Cluster": Cluster}
 
@@ -42,12 +45,18 @@ class Starter:
         broker = self.broker = _KINDS[kind].start(**options)
         self._targets.update(
             broker=broker,
-            faults=_Lazy(cache(lambda: ServedFaults(broker.faults))),
-            wafka_faults=_Lazy(cache(lambda: ServedFaults(broker.wafka_faults))),
+            faults=_Lazy(cache(lambda: _served(broker.faults))),
+            wafka_faults=_Lazy(cache(lambda: _served(broker.wafka_faults))),
             metrics=_Lazy(lambda: broker.metrics),
             **self._more(broker),
         )
         return broker.bootstrap_servers, broker.host, broker.port, dict(broker.config.static)
+
+
+def _served(faults: Faults) -> ServedFaults:
+    from krammar.faults.remote import ServedFaults  # most tests have no rules
+
+    return ServedFaults(faults)
 
 
 class _Lazy:

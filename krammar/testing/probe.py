@@ -22,7 +22,6 @@ from krammar.broker.meta_properties import random_uuid
 from krammar.broker.quotas.entities import check_quota_entity, check_quota_value, quota_record
 from krammar.broker.recent import RecentRequests
 from krammar.broker.security.users import record_of
-from krammar.client.partitioner import partition_of_key
 from krammar.testing.client_metrics import ClientMetricsPush, Pushes
 from krammar.testing.groups import Group, groups_of, settled_ms
 from krammar.testing.records import Batch, Record, Seed, batch_within, batches_of
@@ -298,6 +297,9 @@ class BrokerProbe:
 
     def _placed(self, records: Sequence[Seed], topic: str) -> list[tuple[Seed, PartitionLog]]:
         """Return the log for each record. The topic is created if it does not exist."""
+        # Most tests store no records by key, and the client library takes a while to load.
+        from krammar.client.partitioner import partition_of_key
+
         broker = self._broker
         known = broker.cluster.topics.get(topic)
         if known is None:
