@@ -7,9 +7,15 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
-from krammar.wire.connection import ClientConnection, ServerConnection
+from krammar.wire.connection import (
+    ClientConnection,
+    InvalidRequest,
+    PushReceived,
+    RequestReceived,
+    ResponseReceived,
+    ServerConnection,
+)
 from krammar.wire.errors import WireError
-from krammar.wire.connection import InvalidRequest, PushReceived, RequestReceived, ResponseReceived
 from tests.random_definitions import reference
 from tests.random_definitions.headers import (
     field_of,

@@ -15,9 +15,9 @@ from kafka_wire import MetadataResponse, SaslAuthenticateRequest, SaslAuthentica
 
 from krammar.tap.capture import CaptureError, CaptureWriter
 from krammar.tap.exchanges import EVERYTHING, ExchangeSelection
-from krammar.tap.page_file import write_html
 from krammar.tap.frame import Frame
 from krammar.tap.page import block, page_html, parts
+from krammar.tap.page_file import write_html
 from tests.support.waiting import PATIENCE
 from tests.tap.support import inspector, invoke
 from tests.tap.test_exchanges import asking, beat
