@@ -32,12 +32,11 @@ if os.environ.get(sessions.MODE) == "connect":
 
 @pytest.hookimpl(tryfirst=True)  # before the hook for all tests, which groups by module
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """If there are several workers, one of them runs all modules that use Spark's session. So there is one
-    session, and each module creates its shared objects once."""
+    """If there are several workers, one of them runs all tests that use Spark's session, so that there is one session.
+    The other workers run the other tests of their modules meanwhile."""
     here = Path(__file__).parent
-    users = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
     for item in items:
-        if item.path.parent == here and item.path in users:
+        if item.path.parent == here and "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 
