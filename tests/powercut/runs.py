@@ -63,7 +63,7 @@ RUNS = [
     Run("broker, --fsync always", "tests.powercut.brokers", ("always",), 500),
     Run("broker, --fsync interval", "tests.powercut.brokers", ("interval",), 1000),
     Run("broker, --fsync never", "tests.powercut.brokers", ("never",), 1000),
-    Run("share group, --fsync always", "tests.powercut.share_groups", ("always",), 100),
-    Run("share group, --fsync interval", "tests.powercut.share_groups", ("interval",), 400),
-    Run("share group, --fsync never", "tests.powercut.share_groups", ("never",), 400),
+    Run("share group, --fsync always", "tests.powercut.share_groups", ("always",), 60),
+    Run("share group, --fsync interval", "tests.powercut.share_groups", ("interval",), 100),
+    Run("share group, --fsync never", "tests.powercut.share_groups", ("never",), 100),
 ]
