@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
 
 if os.environ.get(sessions.MODE) == "connect":
-    # The first two look into the process that runs a query, which is the server's then; the page's
+    # The first three look into the process that runs a query, which is the server's then; the page's
     # first sample makes a classic session.
-    collect_ignore = ["test_demo.py", "test_stream_queries.py", "test_docs.py"]
+    collect_ignore = [
+        *("test_demo.py", "test_stream_queries.py", "test_stream_search.py"),
+        "test_docs.py",
+    ]
 
 
 @pytest.hookimpl(tryfirst=True)  # before the hook for all tests, which groups by module

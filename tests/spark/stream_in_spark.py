@@ -90,7 +90,7 @@ class SparkQuery(Query):
             self._write
         )
         now = self.setup.trigger == "now"
-        trigger: dict[str, Any] = {"availableNow": True} if now else {"processingTime": "0 s"}
+        trigger: dict[str, Any] = {"availableNow": True} if now else {"processingTime": "0 seconds"}
         return writer.option("checkpointLocation", str(self._checkpoint)).trigger(**trigger).start()
 
     def _write(self, frame: DataFrame, number: int) -> None:

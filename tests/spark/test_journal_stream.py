@@ -708,7 +708,7 @@ def test_queries_pass_rows_to_each_other(
             .start()
         )
         query.awaitTermination()
-        return [progress["numInputRows"] for progress in query.recentProgress]
+        return [progress.numInputRows for progress in query.recentProgress]
 
     expected = []
     for number in range(2):

@@ -731,11 +731,12 @@ def test_counts_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 def test_threads(spark: SparkSession, broker: Broker, topic: str, tmp_path: Path) -> None:
     """Spark looks for the source in the active session of the JVM's thread, which a new Python thread does not have."""
     register(spark)
+    servers = str(broker.bootstrap_servers)
 
     def write(frame: DataFrame) -> None:
         texts = frame.selectExpr("CAST(id AS STRING) AS value")
         writer = texts.write.format("krammar").mode("append").option("topic", topic)
-        writer.option("kafka.bootstrap.servers", str(broker.bootstrap_servers)).save()
+        writer.option("kafka.bootstrap.servers", servers).save()
 
     def in_threads(frame: DataFrame, _: int = 0) -> None:
         with ThreadPoolExecutor(2) as pool:

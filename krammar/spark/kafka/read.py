@@ -19,9 +19,11 @@ from krammar.client.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from krammar.client.metadata import NO_ID
 from krammar.spark.batches import MOST_ROWS, batches_to_arrow, clip, reuse_freed_memory
 from krammar.spark.brokers import ATTEMPTS
 from krammar.spark.kafka.plan import Task, deleted_topic
+from krammar.spark.kafka.topic_ids import current_id
 from krammar.spark.loss import report_loss
 from krammar.wire.batches import BatchHeader
 from krammar.wire.batches.header import LOG_APPEND_TIME
@@ -63,7 +65,7 @@ def read_tasks(
     )
     rows = FIRST_ROWS
     with reuse_freed_memory(), closing(reader):
-        for fetched in _fetch(reader, by_partition, fail_on_data_loss):
+        for fetched in _fetch(client, reader, by_partition, fail_on_data_loss):
             task = by_partition[fetched.at]
             for _, run in groupby(fetched.headers, _timestamp_bits):
                 headers = list(run)
@@ -80,7 +82,9 @@ def _timestamp_bits(header: BatchHeader) -> tuple[bool, int]:
     return header.magic == 0, header.attributes & LOG_APPEND_TIME
 
 
-def _fetch(reader: Reader, tasks: Mapping[TopicPartition, Task], fail: bool) -> Iterator[Fetched]:
+def _fetch(
+    client: Client, reader: Reader, tasks: Mapping[TopicPartition, Task], fail: bool
+) -> Iterator[Fetched]:
     refused: Counter[tuple[TopicPartition, int]] = Counter()
     while not reader.finished:
         try:
@@ -115,6 +119,9 @@ def _fetch(reader: Reader, tasks: Mapping[TopicPartition, Task], fail: bool) -> 
         except (UnknownTopicId, UnknownTopicOrPartition) as error:
             at = next(at for at, reason in reader.failed().items() if reason is error)
             unread = replace(tasks[at], begin=reader.positions()[at])
+            found = current_id(client, unread)
+            if found is not None and found == unread.topic_id != NO_ID:
+                raise  # the topic exists, although brokers refuse to read it
             report_loss(deleted_topic(unread, isinstance(error, UnknownTopicId)), fail)
 
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, ClassVar
-from uuid import UUID
 
-from kafka_wire import FetchRequest
 from pyspark.sql.datasource import InputPartition
 
 from krammar.client import Client
-from krammar.client.errors import UnknownTopicOrPartition
-from krammar.client.fetch import FETCH_BY_ID
-from krammar.client.metadata import NO_ID
-from krammar.spark.brokers import CLIENTS, ClientPool, broker_errors, recheck, settings_of
-from krammar.spark.kafka.plan import Task, deleted_topic
-from krammar.spark.loss import report_loss
+from krammar.spark.brokers import CLIENTS, ClientPool, broker_errors, settings_of
+from krammar.spark.kafka.plan import Task
+from krammar.spark.kafka.topic_ids import is_same_topic
 from krammar.spark.options import Options
 from krammar.spark.ranges import combine, split
 from krammar.spark.schema import arrow_schema
@@ -116,37 +111,3 @@ class TaskReader:
     def broker_errors(self, doing: str) -> AbstractContextManager[None]:
         """Convert errors of the client to BrokerError; ``doing`` describes the operation."""
         return broker_errors(self.settings, doing)
-
-
-def is_same_topic(client: Client, task: Task, fail: bool) -> bool:
-    """Return whether the topic still has the id for which the task was planned.
-
-    Brokers are not asked if the client knows the topic by this id and fetches by id: they refuse to fetch
-    from another topic then. Otherwise, the metadata that this requests is not requested again for reading.
-
-    Raises:
-        DataLossError: the topic has another id or does not exist, and ``fail`` is true.
-    """
-    cluster = client.cluster
-    known = cluster.metadata.topics.get(task.topic)
-    if task.topic_id == NO_ID:
-        return True
-    fetches_by_id = cluster.connections and all(
-        connection.versions.has(FetchRequest, FETCH_BY_ID) for connection in cluster.connections
-    )
-    if known is not None and known.topic_id == task.topic_id and fetches_by_id:
-        return True
-
-    def current_id() -> UUID:
-        cluster.metadata.outdate([task.topic])
-        deadline = cluster.deadline(f"finding topic {task.topic}")
-        return cluster.topic(task.topic, deadline, auto_create=False).topic_id
-
-    try:
-        if recheck(client, current_id, lambda found: found != task.topic_id) == task.topic_id:
-            return True
-    except UnknownTopicOrPartition:
-        report_loss(deleted_topic(task, created_again=False), fail)
-        return False
-    report_loss(deleted_topic(task, created_again=True), fail)
-    return False

@@ -23,7 +23,7 @@ from krammar.spark.kafka.plan import Task, selects
 from krammar.spark.kafka.read import read_tasks
 from krammar.spark.kafka.stream.position import StreamPosition
 from krammar.spark.kafka.stream.snapshots import StreamSnapshots
-from krammar.spark.kafka.tasks import is_same_topic
+from krammar.spark.kafka.topic_ids import is_same_topic
 from krammar.spark.loss import report_loss
 
 
