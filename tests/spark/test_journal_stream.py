@@ -54,6 +54,7 @@ from krammar.spark.options import Options
 from tests.spark.journal_stream_support import JournalRun, running
 from tests.spark.stream_support import Checkpoint
 from tests.spark.test_journal_read import NEVER, Action, actions, fill, message, passing, runs_of
+from tests.spark.test_stream_ends import answers, lower_ends, no_topics
 
 FRAMING = framing_by_content_type(FIXED_CONTENT_TYPE)
 JOURNAL_ID = UUID(int=7)
@@ -480,6 +481,26 @@ def test_a_journal_is_deleted(
         create_again(place, broker, delete=False)
         place.committed("e", journal="orders/1")
         assert run.batch() == [b"e"]
+
+
+def test_a_journal_returns_with_a_lower_end(broker: Broker) -> None:
+    """Brokers report a topic as missing, and then its end too low for a moment: nothing is read twice."""
+    servers = str(broker.bootstrap_servers)
+    hasty = {"kafka.retry.backoff.ms": 1, "kafka.retry.backoff.max.ms": 10}
+    with Client(servers) as client, TopicJournals(servers) as topics:
+        client.admin.create_topic("returning", 1)
+        options = {"kafka.bootstrap.servers": servers, "subscribe": "returning", **hasty}
+        place = Place(topics, {**options, "failOnDataLoss": "false"})
+        place.committed("a", "b", journal="returning/0")
+        with running(place.options) as run:
+            assert run.batch() == [b"a", b"b"]
+            with answers(broker, no_topics):
+                assert run.batch() is None
+            with answers(broker, lower_ends, times=2):
+                assert run.batch() is None
+            place.committed("c", journal="returning/0")
+            assert run.batch() == [b"c"]
+        client.admin.delete_topic("returning")
 
 
 def delete_before(place: Place, broker: Broker, journal: str, offset: int) -> int:
