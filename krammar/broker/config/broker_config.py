@@ -11,11 +11,10 @@ from typing import Any
 from krammar.broker.config.definitions import (
     BROKER_CONFIGS,
     CLIENT_METRICS_CONFIGS,
-    GROUP_CONFIGS,
-    TOPIC_CONFIGS,
     ConfigError,
     UpdateMode,
     setting_text,
+    tables_of,
 )
 from krammar.broker.config.listeners import Listener, read_listeners
 from krammar.broker.config.overrides import Levels, Overridable, check_topic, in_force, log_config
@@ -122,6 +121,7 @@ class BrokerSettings:
 
 
 LISTENER_KEY = re.compile(r"listener\.name\.[^.]+\.(.+)")
+_RELEASE = "krammar.kafka.version"
 # Attributes that combine several settings.
 _COMBINED = frozenset({"listeners", "log_dirs", "metadata_log_dir", "node_id"})
 
@@ -145,6 +145,7 @@ class BrokerConfig(BrokerSettings):
         origins: the position of each text, such as "line 12 of server.properties"
         dynamic_default: settings made at run time for all brokers
         dynamic: settings made at run time for this broker
+        tables: the definitions of the release that the broker serves as
         topics, groups, client_metrics: the settings that each of these resources can override
         warnings: unknown and duplicate settings, and other suspicious ones
     """
@@ -160,6 +161,8 @@ class BrokerConfig(BrokerSettings):
             ConfigError: a setting is invalid.
         """
         self.static = dict(static)
+        release = self.static.get(_RELEASE)
+        self.tables = tables_of(release and BROKER_CONFIGS[_RELEASE].parse(release))
         self.warnings: list[str] = []
         self.origins = origins = dict(origins or {})
         for name in self.static:
@@ -257,9 +260,12 @@ class BrokerConfig(BrokerSettings):
         for name, text in overrides.items():
             protocol, _, rest = name.partition(".")
             limits = [
-                BROKER_CONFIGS.get(f"group.{protocol}.{end}.{rest}") for end in ("min", "max")
+                self.tables.broker.get(f"group.{protocol}.{end}.{rest}") for end in ("min", "max")
             ]
-            low, high = (None if each is None else in_force(each, self.levels) for each in limits)
+            low, high = (
+                None if each is None else in_force(each, self.levels, self.tables.broker)
+                for each in limits
+            )
             if low is not None and high is not None and not low <= values[name] <= high:
                 reason = f"must be in the range {low} to {high} inclusive."
                 raise ConfigError(name, text, reason, api=f"{name} {reason}")
@@ -278,7 +284,8 @@ class BrokerConfig(BrokerSettings):
             changes: the new values, as text
             own: whether the changes are for this broker alone, not for all brokers
         """
-        modes = {name: BROKER_CONFIGS[name].mode for name in changes if name in BROKER_CONFIGS}
+        definitions = self.tables.broker
+        modes = {name: definitions[name].mode for name in changes if name in definitions}
         fixed = sorted(
             name
             for name in changes
@@ -288,7 +295,7 @@ class BrokerConfig(BrokerSettings):
             api = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
             raise ConfigError(fixed[0], None, "cannot be changed while the broker runs", api=api)
         for name in modes:
-            BROKER_CONFIGS[name].parse(changes[name])
+            definitions[name].parse(changes[name])
         narrow = sorted(name for name, mode in modes.items() if mode is UpdateMode.PER_BROKER)
         if narrow and not own:
             api = (
@@ -297,7 +304,7 @@ class BrokerConfig(BrokerSettings):
             )
             raise ConfigError(narrow[0], None, "can only be set for one broker", api=api)
         levels = (changes, *self.levels) if own else (self.dynamic, changes, *self.levels[1:])
-        check_topic(Overridable("topic", TOPIC_CONFIGS, levels), {})
+        check_topic(Overridable("topic", self.tables.topics, levels, definitions), {})
 
     def set_dynamic(self, default: Mapping[str, str], own: Mapping[str, str]) -> None:
         """Apply the dynamic settings of the cluster metadata.
@@ -311,26 +318,29 @@ class BrokerConfig(BrokerSettings):
         self.dynamic_default = dict(default)
         self.dynamic = dict(own)
         levels = self.levels
-        self.topics = Overridable("topic", TOPIC_CONFIGS, levels)
-        self.groups = Overridable("group", GROUP_CONFIGS, levels)
-        self.client_metrics = Overridable("client metrics", CLIENT_METRICS_CONFIGS, levels)
+        tables = self.tables
+        self.topics = Overridable("topic", tables.topics, levels, tables.broker)
+        self.groups = Overridable("group", tables.groups, levels, tables.broker)
+        self.client_metrics = Overridable(
+            "client metrics", CLIENT_METRICS_CONFIGS, levels, tables.broker
+        )
         for name, attribute_name in _ATTRIBUTES.items():
-            definition = BROKER_CONFIGS[name]
+            definition = tables.broker[name]
             if not definition.read_only:
-                setattr(self, attribute_name, in_force(definition, levels))
+                setattr(self, attribute_name, in_force(definition, levels, tables.broker))
 
     # Reading what was given.
 
     def _read(self) -> None:
         values: dict[str, Any] = {}
-        for name, definition in BROKER_CONFIGS.items():
+        for name, definition in self.tables.broker.items():
             text = self.static.get(name)
             values[name] = definition.default if text is None else definition.parse(text)
         for name, own in _ATTRIBUTES.items():
             setattr(self, own, values[name])
         for name, text in self.static.items():
             match = LISTENER_KEY.fullmatch(name)
-            if match and (found := BROKER_CONFIGS.get(match[1])) is not None:
+            if match and (found := self.tables.broker.get(match[1])) is not None:
                 try:
                     found.parse(text)
                 except ConfigError as error:

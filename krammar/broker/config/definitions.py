@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from kafka_wire import ConfigType
@@ -97,6 +98,7 @@ class ConfigDef(Setting):
         effect: whether this broker acts on it; a setting without effect is accepted, checked and
             shown
         internal: accepted, but never shown
+        absent: the release that the broker serves as does not know it, so it is refused for topics and groups
     """
 
     type: ConfigType
@@ -106,6 +108,7 @@ class ConfigDef(Setting):
     mode: UpdateMode
     effect: bool
     internal: bool
+    absent: bool
 
     @property
     def read_only(self) -> bool:
@@ -387,7 +390,8 @@ def _definition(row: dict[str, str]) -> ConfigDef:
         synonyms=((name, 1),) if synonyms is None else tuple(map(_synonym, synonyms.split())),
         mode=UpdateMode(row.get("update", "read-only")),
         effect="no-effect" not in flags,
-        internal="internal" in flags,
+        internal="internal" in flags or "absent" in flags,
+        absent="absent" in flags,
     )
 
 
@@ -400,3 +404,40 @@ BROKER_CONFIGS = _table("broker")
 TOPIC_CONFIGS = _table("topics")
 GROUP_CONFIGS = _table("groups")
 CLIENT_METRICS_CONFIGS = _table("client_metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigTables:
+    """The definitions of a release of Kafka."""
+
+    broker: SettingTable[ConfigDef]
+    topics: SettingTable[ConfigDef]
+    groups: SettingTable[ConfigDef]
+
+
+@cache
+def tables_of(release: str | None) -> ConfigTables:
+    """Return the definitions of a release, such as ``3.9``; None for the newest one."""
+    newest = {"broker": BROKER_CONFIGS, "topics": TOPIC_CONFIGS, "groups": GROUP_CONFIGS}
+    if release is None:
+        return ConfigTables(**newest)
+    changes = [row for row in config_rows("releases") if row["release"] == release]
+    return ConfigTables(
+        **{
+            name: _changed(table, name, [row for row in changes if row["table"] == name])
+            for name, table in newest.items()
+        }
+    )
+
+
+def _changed(
+    table: SettingTable[ConfigDef], name: str, changes: list[dict[str, str]]
+) -> SettingTable[ConfigDef]:
+    """Return a table with the definitions of an older release. Empty columns are as in the newest one."""
+    rows = {row["name"]: row for row in config_rows(name)} if changes else {}
+    older = {}
+    for change in changes:
+        given = {column: text for column, text in change.items() if text}
+        newest = rows.get(change["name"], {"doc": "", "flags": "no-effect", "values": ""})
+        older[change["name"]] = _definition({**newest, **given})
+    return SettingTable({**table, **older}.values(), ConfigError)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 from kafka_wire import ConfigSource, ConfigType, DescribeConfigsResponse
 
 from krammar.broker.config.broker_config import LISTENER_KEY, BrokerConfig
 from krammar.broker.config.definitions import (
-    BROKER_CONFIGS,
     TOPIC_CONFIGS,
     ConfigDef,
     ConfigError,
     setting_text,
+    tables_of,
 )
 
 # One setting in several units: at each level, the first key that is set wins.
@@ -22,7 +23,6 @@ _SYNONYMS = {
     for definition in TOPIC_CONFIGS.values()
     for name, _ in definition.synonyms
 }
-_DEFAULTS = {name: definition.default_text for name, definition in BROKER_CONFIGS.items()}
 # On a listener, the name of a SASL mechanism may precede these keys.
 _BY_MECHANISM = re.compile(
     r"(?:.+\.)?(sasl\.jaas\.config|sasl\.login\.callback\.handler\.class|sasl\.login\.class"
@@ -38,7 +38,7 @@ Places = tuple[tuple[Mapping[str, str | None], ConfigSource], ...]
 
 def describe_broker(config: BrokerConfig, names: Iterable[str] | None = None) -> list[Description]:
     """Describe the settings of a broker: all of them, or only those in ``names``."""
-    known = _public(BROKER_CONFIGS).union(*config.levels)
+    known = _public(config.tables.broker).union(*config.levels)
     return [_broker_entry(config, name, _places(config)) for name in _choose(known, names)]
 
 
@@ -82,7 +82,7 @@ def describe_overrides(
         synonyms = [Synonym(name=name, value=value, source=source)] if name in overrides else []
         if definition is not None and definition.synonym is not None:
             synonyms += _synonyms(definition.synonym, definition.secret, _places(config))
-        elif definition is not None and source != ConfigSource.TOPIC_CONFIG:
+        elif definition is not None and source == ConfigSource.GROUP_CONFIG:
             synonyms.append(
                 Synonym(
                     name=name, value=definition.default_text, source=ConfigSource.DEFAULT_CONFIG
@@ -93,13 +93,13 @@ def describe_overrides(
 
 
 def _broker_entry(config: BrokerConfig, name: str, places: Places) -> Description:
-    definition = BROKER_CONFIGS.get(_general(name))
+    definition = config.tables.broker.get(_general(name))
     sensitive = definition is None or definition.secret
     synonyms = _synonyms(name, sensitive, places)
     value = _shown(definition, synonyms[0].value) if synonyms else None
     if name == "node.id":
         value = str(config.node_id)
-    read_only = definition is None or definition.read_only or name not in BROKER_CONFIGS
+    read_only = definition is None or definition.read_only or name not in config.tables.broker
     return _description(name, value, synonyms, definition, read_only)
 
 
@@ -122,12 +122,18 @@ def _description(
     )
 
 
+@cache
+def _defaults(release: str | None) -> dict[str, str | None]:
+    """Return the defaults of a release."""
+    return {name: each.default_text for name, each in tables_of(release).broker.items()}
+
+
 def _places(config: BrokerConfig) -> Places:
     return (
         (config.dynamic, ConfigSource.DYNAMIC_BROKER_CONFIG),
         (config.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
         (config.static, ConfigSource.STATIC_BROKER_CONFIG),
-        (_DEFAULTS, ConfigSource.DEFAULT_CONFIG),
+        (_defaults(config.kafka_version), ConfigSource.DEFAULT_CONFIG),
     )
 
 

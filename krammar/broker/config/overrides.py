@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from krammar.broker.config.definitions import BROKER_CONFIGS, ConfigDef, ConfigError
+from krammar.broker.config.definitions import ConfigDef, ConfigError
 from krammar.broker.log.log_config import LogConfig
 
 # The broker's settings as text, the strongest first: for this broker, for all brokers, in the file.
@@ -19,18 +19,18 @@ _KEYS = {
 }
 
 
-def in_force(definition: ConfigDef, levels: Levels) -> Any:
+def in_force(definition: ConfigDef, levels: Levels, broker: Mapping[str, ConfigDef]) -> Any:
     """Return the value that the broker's settings supply, or else the default.
 
     Within a level, the first synonym that is set wins. A stronger level takes precedence over a
-    weaker one, whichever synonym it sets.
+    weaker one, whichever synonym it sets. ``broker`` has the definitions of the broker's settings.
     """
     for level in levels:
         for name, factor in definition.synonyms:
             if name not in level:
                 continue
             try:
-                value = BROKER_CONFIGS[name].parse(level[name])
+                value = broker[name].parse(level[name])
             except ConfigError:
                 # Only dynamic settings can be invalid here: the file is checked when it is read.
                 continue
@@ -44,15 +44,23 @@ def in_force(definition: ConfigDef, levels: Levels) -> Any:
 class Overridable:
     """The settings that each resource of a kind can override. The defaults result from the broker's settings."""
 
-    def __init__(self, kind: str, definitions: Mapping[str, ConfigDef], levels: Levels) -> None:
+    def __init__(
+        self,
+        kind: str,
+        definitions: Mapping[str, ConfigDef],
+        levels: Levels,
+        broker: Mapping[str, ConfigDef],
+    ) -> None:
         self.definitions = definitions
         self._kind = kind
-        self._defaults = {name: in_force(each, levels) for name, each in definitions.items()}
+        self._defaults = {
+            name: in_force(each, levels, broker) for name, each in definitions.items()
+        }
 
     def parse(self, overrides: Mapping[str, str]) -> dict[str, Any]:
         """Return all values. Raises ConfigError for an unknown key or an invalid value."""
         for name in overrides:
-            if name not in self.definitions:
+            if name not in self.definitions or self.definitions[name].absent:
                 api = f"Unknown {self._kind} config name: {name}"
                 raise ConfigError(name, None, f"is not a {self._kind} setting", api=api)
         return self._defaults | {

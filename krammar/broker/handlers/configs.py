@@ -25,10 +25,6 @@ import kafka_wire as kw
 from krammar.broker.client_metrics import CLIENT_METRICS, Subscription
 from krammar.broker.cluster import ClusterMetadata
 from krammar.broker.config import (
-    BROKER_CONFIGS,
-    CLIENT_METRICS_CONFIGS,
-    GROUP_CONFIGS,
-    TOPIC_CONFIGS,
     BrokerConfig,
     ConfigDef,
     ConfigError,
@@ -48,12 +44,6 @@ from krammar.util.turns import Steps
 
 BROKER_LOGGER = kw.ConfigResourceType.BROKER_LOGGER
 GROUP = kw.ConfigResourceType.GROUP
-_TABLES: dict[int, dict[str, ConfigDef]] = {
-    TOPIC: TOPIC_CONFIGS,
-    BROKER: BROKER_CONFIGS,
-    GROUP: GROUP_CONFIGS,
-    CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
-}
 LISTABLE = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -117,7 +107,8 @@ class ConfigHandlers:
         self, session: Session, request: kw.IncrementalAlterConfigsRequest, version: int
     ) -> Steps[kw.IncrementalAlterConfigsResponse]:
         """Change only the settings that the request names (KIP-339)."""
-        alter = partial(self._alter, request.validate_only, _incremental)
+        incremental = partial(_incremental, self._definitions)
+        alter = partial(self._alter, request.validate_only, incremental)
         responses = yield from _each(
             request.resources,
             kw.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse,
@@ -151,6 +142,18 @@ class ConfigHandlers:
                 for name in names.get(kind, ())
             ]
         )
+
+    @property
+    def _definitions(self) -> dict[int, Mapping[str, ConfigDef]]:
+        """The settings of the resources that can be altered, by kind."""
+        tables = self.config.tables
+        return {
+            TOPIC: tables.topics,
+            BROKER: tables.broker,
+            GROUP: tables.groups,
+            # As in Kafka, nothing is appended to their lists.
+            CLIENT_METRICS: {},
+        }
 
     def _configured(self, wanted: int) -> list[str]:
         """Return the names of the resources of a kind that have settings."""
@@ -195,7 +198,7 @@ class ConfigHandlers:
             self._check_node(name, "Node")
         elif kind == BROKER_LOGGER:
             raise invalid_request("This broker has no loggers that can be altered")
-        elif kind not in _TABLES:
+        elif kind not in self._definitions:
             raise invalid_request(f"Unknown resource type {kind}")
         return self.cluster.configs.get((kind, name), {})
 
@@ -318,27 +321,33 @@ def _replaced(
 
 
 def _incremental(
-    resource: kw.IncrementalAlterConfigsRequest.AlterConfigsResource, current: Mapping[str, str]
+    definitions: Mapping[int, Mapping[str, ConfigDef]],
+    resource: kw.IncrementalAlterConfigsRequest.AlterConfigsResource,
+    current: Mapping[str, str],
 ) -> Changes:
     changes: Changes = {}
+    kind = resource.resource_type
     for config in resource.configs:
         if config.config_operation == kw.AlterConfigOp.SET:
             changes[config.name] = config.value
         elif config.config_operation == kw.AlterConfigOp.DELETE:
             changes[config.name] = None
         elif config.config_operation in (kw.AlterConfigOp.APPEND, kw.AlterConfigOp.SUBTRACT):
-            changes[config.name] = _listed(resource.resource_type, config, current)
+            definition = definitions[kind].get(config.name)
+            changes[config.name] = _listed(kind, definition, config, current)
         else:
             raise invalid_request(f"Unknown operations type {config.config_operation}")
     return changes
 
 
 def _listed(
-    kind: int, config: kw.IncrementalAlterConfigsRequest.AlterableConfig, current: Mapping[str, str]
+    kind: int,
+    definition: ConfigDef | None,
+    config: kw.IncrementalAlterConfigsRequest.AlterableConfig,
+    current: Mapping[str, str],
 ) -> str:
     """Append values to a list or remove them; the list is the default if the resource has no value."""
     operation = kw.AlterConfigOp(config.config_operation)
-    definition = _TABLES[kind].get(config.name)
     if definition is None or definition.type is not LIST:
         message = f"Can't {operation.name} to key {config.name} because its type is not LIST."
         if kind == BROKER and definition is None:
