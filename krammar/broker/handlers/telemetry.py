@@ -18,7 +18,7 @@ from krammar.broker.errors import ApiError, errors_in, invalid_request
 from krammar.broker.meta_properties import random_uuid
 from krammar.broker.session import Session
 from krammar.broker.timers import Timers
-from krammar.wire.batches import BatchLimitError, Compression
+from krammar.wire.batches import Compression
 from krammar.wire.batches.compression import decompress
 from krammar.wire.errors import DecodeError
 from krammar.wire.primitives import NULL_UUID
@@ -93,12 +93,11 @@ class TelemetryHandlers:
             raise ApiError(kw.ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if len(data) > self.config.telemetry_max_bytes:
             raise ApiError(kw.ErrorCode.TELEMETRY_TOO_LARGE)
-        if not data or not self.receivers:
+        if not data:
             return
         try:
+            # As in Kafka, the limit is for the data without compression too.
             plain = decompress(data, codec, max_uncompressed=self.config.telemetry_max_bytes)
-        except BatchLimitError:
-            raise ApiError(kw.ErrorCode.TELEMETRY_TOO_LARGE) from None
         except DecodeError:
             raise ApiError(kw.ErrorCode.INVALID_RECORD) from None
         for receive in self.receivers:

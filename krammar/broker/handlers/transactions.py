@@ -290,6 +290,8 @@ class TransactionAdminHandlers:
         self, marker: kw.WriteTxnMarkersRequest.WritableTxnMarker, topic: str, partition: int
     ) -> int:
         """Write a marker into a partition, and return the error code."""
+        if min(marker.producer_id, marker.producer_epoch, marker.transaction_version) < 0:
+            return kw.ErrorCode.UNKNOWN_SERVER_ERROR  # as in Kafka
         try:
             log = self.logs.get(topic, partition)
             if log is None:

@@ -158,12 +158,14 @@ class Producers:
     ) -> None:
         """Raise ApiError if a coordinator must not write this marker.
 
-        ``ends_epoch`` is whether the epoch has to be higher than the last one of the producer.
+        ``ends_epoch`` is whether the epoch has to be higher than that of the open transaction.
         """
         producer = self.by_id.get(producer_id)
         if producer is None:
             return
-        self._check_epoch(producer_id, producer, epoch - ends_epoch)
+        if ends_epoch and producer_id in self.open_transactions:
+            epoch -= 1
+        self._check_epoch(producer_id, producer, epoch)
         if coordinator_epoch < producer.coordinator_epoch:
             raise self._error(
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,

@@ -3,59 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from kafka_wire import ErrorCode, WriteTxnMarkersRequest
 
 from krammar.broker import Broker
 from krammar.broker.cluster import OFFSETS_TOPIC
 from krammar.testing import KafkaCluster
+from tests.broker.markers import markers, write
 from tests.broker.requests import batch, create_topic, fetch, produce, produce_request
 from tests.broker.support import RawClient
 from tests.broker.transactions.support import (
     Producer,
-    Where,
     committed_offset,
     find_coordinators,
     producers,
 )
-
-
-def markers(
-    producer_id: int,
-    epoch: int,
-    *partitions: Where,
-    commit: bool = False,
-    coordinator_epoch: int = 0,
-    transaction_version: int = 0,
-) -> WriteTxnMarkersRequest.WritableTxnMarker:
-    """One marker for partitions."""
-    kind = WriteTxnMarkersRequest
-    return kind.WritableTxnMarker(
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        transaction_result=commit,
-        coordinator_epoch=coordinator_epoch,
-        transaction_version=transaction_version,
-        topics=[
-            kind.WritableTxnMarkerTopic(
-                name=name, partition_indexes=[index for topic, index in partitions if topic == name]
-            )
-            for name in dict.fromkeys(topic for topic, _ in partitions)
-        ],
-    )
-
-
-def write(client: RawClient, *all_markers: Any, version: int = 2) -> dict[Any, str]:
-    """Send markers; the name of the error of each producer and partition."""
-    response = client.call(WriteTxnMarkersRequest(markers=list(all_markers)), version)
-    return {
-        (marker.producer_id, topic.name, each.partition_index): ErrorCode(each.error_code).name
-        for marker in response.markers
-        for topic in marker.topics
-        for each in topic.partitions
-    }
 
 
 @pytest.fixture
@@ -101,13 +63,26 @@ def test_what_is_refused(client: RawClient, hanging: int) -> None:
         (hanging, "t", 2): "UNKNOWN_TOPIC_OR_PARTITION",
         (hanging, "missing", 0): "UNKNOWN_TOPIC_OR_PARTITION",
     }
-    assert fetch(client, "t").last_stable_offset == 0
+    for identity in ((hanging, -1), (-1, 3)):
+        assert set(write(client, markers(*identity, ("t", 0))).values()) == {"UNKNOWN_SERVER_ERROR"}
+    assert fetch(client, "t").high_watermark == 1
     assert write(client, markers(hanging, 3, ("t", 0), coordinator_epoch=5)) == {
         (hanging, "t", 0): "NONE"
     }
     assert write(client, markers(hanging, 3, ("t", 0), coordinator_epoch=4)) == {
         (hanging, "t", 0): "TRANSACTION_COORDINATOR_FENCED"
     }
+
+
+def test_the_epoch_ends_with_its_transaction(client: RawClient, hanging: int) -> None:
+    """As of transaction.version 2. Without an open transaction, the marker is a repeated one."""
+    marker = markers(hanging, 3, ("t", 0), transaction_version=2)
+    assert [*write(client, marker).values()] == ["INVALID_PRODUCER_EPOCH"]
+    for transaction_version in (1, 2):
+        marker = markers(hanging, 3, ("t", 0), transaction_version=transaction_version)
+        assert [*write(client, marker).values()] == ["NONE"]
+    marker = markers(hanging, 3, ("t", 0), transaction_version=-1)
+    assert [*write(client, marker).values()] == ["UNKNOWN_SERVER_ERROR"]
 
 
 def test_several_markers(client: RawClient, hanging: int) -> None:

@@ -163,6 +163,7 @@ def test_a_client_without_an_id_matches_no_pattern_of_ids(broker: Broker) -> Non
             40,
             "Invalid value soon for configuration interval.ms: Not a number of type INT",
         ),
+        ({"match": "client_id=a,"}, 40, "Configuration 'match' values must not be empty."),
         ({"match": "client_id"}, 40, "Illegal client matching pattern: client_id"),
         ({"match": "client_id="}, 40, "Illegal client matching pattern: client_id="),
         ({"match": "client_id=a=b"}, 40, "Illegal client matching pattern: client_id=a=b"),
@@ -211,10 +212,12 @@ def test_subscriptions_are_listed_and_described(client: RawClient) -> None:
     assert second["metrics"].value == "x.,y."
     assert second["metrics"].config_source == ConfigSource.CLIENT_METRICS_CONFIG
     assert second["interval.ms"].config_source == ConfigSource.DEFAULT_CONFIG
-    assert [each.source for each in first["interval.ms"].synonyms] == [
-        ConfigSource.CLIENT_METRICS_CONFIG,
-        ConfigSource.DEFAULT_CONFIG,
-    ]
+    synonyms = {name: [it.source for it in each.synonyms] for name, each in first.items()}
+    assert synonyms == {
+        "interval.ms": [ConfigSource.CLIENT_METRICS_CONFIG],
+        "match": [],
+        "metrics": [],
+    }
 
 
 @pytest.mark.parametrize("codec", [None, *Compression])
@@ -237,7 +240,9 @@ def test_an_empty_push_has_nothing_to_receive(client: RawClient, received: list[
 
 
 def test_pushes_without_a_receiver(client: RawClient) -> None:
-    assert push(client, ask(client), b"no gzip", compression_type=Compression.GZIP) == 0
+    assert push(client, ask(client)) == 0
+    code = push(client, ask(client), b"no gzip", compression_type=Compression.GZIP)
+    assert code == ErrorCode.INVALID_RECORD
 
 
 def test_pushes_that_are_refused(client: RawClient, received: list[bytes], clock: Clock) -> None:
@@ -246,7 +251,7 @@ def test_pushes_that_are_refused(client: RawClient, received: list[bytes], clock
         (b"x", {"subscription_id": subscription.subscription_id ^ 1}, "UNKNOWN_SUBSCRIPTION_ID"),
         (b"x", {"compression_type": 9}, "UNSUPPORTED_COMPRESSION_TYPE"),
         (bytes((1 << 20) + 1), {}, "TELEMETRY_TOO_LARGE"),
-        (compress(bytes((1 << 20) + 1), 1), {"compression_type": 1}, "TELEMETRY_TOO_LARGE"),
+        (compress(bytes((1 << 20) + 1), 1), {"compression_type": 1}, "INVALID_RECORD"),
         (b"no gzip", {"compression_type": 1}, "INVALID_RECORD"),
         (b"x", {"client_instance_id": NO_ID}, "INVALID_REQUEST"),
         (b"x", {"client_instance_id": UUID(int=1)}, "INVALID_REQUEST"),
