@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -51,8 +52,8 @@ def _java_version() -> int:
     return int(number[1]) if number else 0
 
 
-def class_path(name: str) -> str:
-    """The jars of ``broker`` or ``tools``, resolved by Maven once.
+def class_path(name: str, release: str = VERSION) -> str:
+    """The jars of ``broker`` or ``tools``, resolved by Maven once. Only ``broker`` has other releases.
 
     Raises ``Unavailable`` without Java 17, Maven, or the jars.
     """
@@ -63,7 +64,7 @@ def class_path(name: str) -> str:
         raise Unavailable(f"needs Java {OLDEST_JAVA}, this is Java {found}")
     pom = Path(__file__).parent / "apache_kafka" / f"{name}.xml"
     stamp = hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
-    cached = CACHE / f"{name}-{stamp}.classpath"
+    cached = CACHE / f"{name}-{release}-{stamp}.classpath"
     if cached.exists():
         path = cached.read_text()
         if all(map(os.path.exists, path.split(":"))):
@@ -71,6 +72,7 @@ def class_path(name: str) -> str:
     CACHE.mkdir(parents=True, exist_ok=True)
     fresh = CACHE / f"{name}-{os.getpid()}.new"
     goal = ("dependency:build-classpath", "-DincludeScope=runtime", f"-Dmdep.outputFile={fresh}")
+    goal = (*goal, f"-Dkafka={release}")
     done = subprocess.run(
         ["mvn", "-q", "-B", "-f", str(pom), *goal], capture_output=True, text=True, timeout=600
     )
@@ -87,11 +89,35 @@ def java(
     jvm: Sequence[str] = _TOOL_JVM,
     level: str = "warn",
     classes: Path | None = None,
+    release: str = VERSION,
 ) -> list[str]:
     """The command for a main class of the jars or of ``classes``; its log goes to standard error."""
     log = f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}"
-    path = class_path(jars) if classes is None else f"{classes}:{class_path(jars)}"
+    path = class_path(jars, release)
+    if classes is not None:
+        path = f"{classes}:{path}"
     return ["java", *jvm, log, "-cp", path, main, *arguments]
+
+
+def compiled(jars: str, *sources: Path) -> Path:
+    """Return the folder with the classes of programs in Java, which are compiled once.
+
+    Raises ``Unavailable`` without javac, Maven, or the jars, and AssertionError if they cannot be compiled.
+    """
+    path = class_path(jars)
+    if shutil.which("javac") is None:
+        raise Unavailable("needs javac")
+    text = b"".join(source.read_bytes() for source in sources)
+    stamp = hashlib.sha256(text + path.encode()).hexdigest()[:16]
+    folder = CACHE / f"{sources[0].stem.lower()}-{stamp}"
+    if not folder.exists():
+        with tempfile.TemporaryDirectory(dir=CACHE) as fresh:
+            classes = Path(fresh) / "classes"
+            command = ["javac", "-proc:none", "-d", str(classes), "-cp", path, *map(str, sources)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+            assert done.returncode == 0, done.stderr
+            classes.rename(folder)
+    return folder
 
 
 def tool(
@@ -102,13 +128,14 @@ def tool(
     check: bool = True,
     jars: str = "tools",
     jvm: Sequence[str] = (),
+    release: str = VERSION,
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools by its main class, ``text`` on its standard input.
 
     Raises AssertionError with all that it printed if it fails and ``check`` is set.
     """
     done = subprocess.run(
-        java(jars, main, *arguments, jvm=(*_TOOL_JVM, *jvm)),
+        java(jars, main, *arguments, jvm=(*_TOOL_JVM, *jvm), release=release),
         input=text or "",
         capture_output=True,
         text=True,
@@ -138,9 +165,14 @@ class ApacheKafka(Server):
         standalone: bool = True,
         scram: Sequence[str] = (),
         jvm: Sequence[str] = SMALL_JVM,
+        classes: Path | None = None,
+        release: str = VERSION,
     ) -> None:
+        """``classes`` is a folder with further classes of the broker."""
         super().__init__(folder)
         self.jvm = jvm
+        self.classes = classes
+        self.release = release
         self.standalone = standalone
         self.scram = scram
         self.controller_port = free_port()
@@ -176,8 +208,15 @@ class ApacheKafka(Server):
             arguments = ["format", "--config", str(config), "--cluster-id", self.cluster_id]
             arguments += ["--standalone"] if self.standalone else []
             arguments += [part for user in self.scram for part in ("--add-scram", user)]
-            tool("kafka.tools.StorageTool", *arguments, jars="broker")
-        return java("broker", "kafka.Kafka", str(config), jvm=self.jvm)
+            tool("kafka.tools.StorageTool", *arguments, jars="broker", release=self.release)
+        return java(
+            "broker",
+            "kafka.Kafka",
+            str(config),
+            jvm=self.jvm,
+            classes=self.classes,
+            release=self.release,
+        )
 
 
 @contextmanager

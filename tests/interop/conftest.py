@@ -18,7 +18,7 @@ import pytest
 
 from tests.broker.support import RawClient
 from tests.interop import content
-from tests.interop.apache import CACHE, ApacheKafka, class_path
+from tests.interop.apache import CACHE, ApacheKafka, class_path, compiled
 from tests.interop.group_cases import make_topic, ready
 from tests.interop.processes import Krammar, Server, Unavailable
 
@@ -31,6 +31,14 @@ def kafka_jars() -> str:
     try:
         class_path("broker")
         return class_path("tools")
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+
+
+def java_program(jars: str, *sources: Path) -> Path:
+    """Return the folder with the classes of programs in Java. Skips if something is missing."""
+    try:
+        return compiled(jars, *sources)
     except Unavailable as missing:
         pytest.skip(str(missing))
 

@@ -21,7 +21,19 @@ from kafka_wire import (
     UpdateFeaturesRequest,
 )
 
+from krammar.wire.reflection import fields
+
 QUORUM = "__cluster_metadata"
+
+
+def at_version(value: Any, version: int) -> Any:
+    """Return a request without the values of fields that a version lacks."""
+    if isinstance(value, list):
+        return [at_version(each, version) for each in value]
+    if not hasattr(value, "_fields"):
+        return value
+    present = [info.name for info in fields(type(value)) if version in info.versions]
+    return type(value)(**{name: at_version(getattr(value, name), version) for name in present})
 
 
 def move(*moves: tuple[str, str, list[int]]) -> AlterReplicaLogDirsRequest:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from krammar.broker import Cluster
 from tests.broker.support import BrokerProcess
 from tests.broker.test_reading_from_followers import RACK_AWARE, Fetches
-from tests.interop.apache import CACHE, class_path, java
+from tests.interop.apache import java
+from tests.interop.conftest import java_program
 from tests.support.waiting import PATIENCE
 
 SOURCES = [Path(__file__).parent / name for name in ("HttpControl.java", "Follower.java")]
@@ -26,16 +25,7 @@ SOURCES = [Path(__file__).parent / name for name in ("HttpControl.java", "Follow
 @pytest.fixture(scope="module")
 def program(kafka_jars: str) -> Path:
     """The folder with the compiled programs."""
-    if shutil.which("javac") is None:
-        pytest.skip("needs javac")
-    jars = class_path("broker")
-    text = b"".join(source.read_bytes() for source in SOURCES)
-    folder = CACHE / f"clusters-{hashlib.sha256(text + jars.encode()).hexdigest()[:16]}"
-    if not (folder / "HttpControl.class").exists():
-        command = ["javac", "-proc:none", "-d", str(folder), "-cp", jars, *map(str, SOURCES)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode == 0, done.stderr
-    return folder
+    return java_program("broker", *SOURCES)
 
 
 def run(program: Path, *arguments: str) -> str:

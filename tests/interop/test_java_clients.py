@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.interop import content
-from tests.interop.apache import CACHE, class_path, java
+from tests.interop.apache import java
+from tests.interop.conftest import java_program
 from tests.interop.content import CODECS
 from tests.interop.processes import Server
 from tests.support.waiting import PATIENCE
@@ -26,17 +25,8 @@ Say = Callable[[str], Any]
 
 @pytest.fixture(scope="module")
 def program(kafka_jars: str) -> Path:
-    """The folder with the compiled program, which is compiled once because that is slow."""
-    if shutil.which("javac") is None:
-        pytest.skip("needs javac")
-    jars = class_path("broker")
-    stamp = hashlib.sha256(SOURCE.read_bytes() + jars.encode()).hexdigest()[:16]
-    folder = CACHE / f"clients-{stamp}"
-    if not (folder / "Clients.class").exists():
-        command = ["javac", "-proc:none", "-d", str(folder), "-cp", jars, str(SOURCE)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode == 0, done.stderr
-    return folder
+    """The folder with the compiled program."""
+    return java_program("broker", SOURCE)
 
 
 @pytest.fixture

@@ -24,14 +24,13 @@ from krammar.broker.metadata_records import (
     SHARE_VERSION,
     SUPPORTED_FEATURES,
 )
-from krammar.wire.reflection import fields
 from tests.broker.support import RawClient
 from tests.interop.apache import tool
-from tests.interop.node_cases import CASES, feature, update
+from tests.interop.node_cases import CASES, at_version, feature, update
 from tests.interop.processes import Server
 
 # What our broker does not serve; the test kit or Kafka has it.
-_OTHERS = re.compile("SHARE|STREAMS|RAFT_VOTER|UNREGISTER_CONTROLLER|WRITE_TXN_MARKERS")
+_OTHERS = re.compile("SHARE|STREAMS|RAFT_VOTER|UNREGISTER_CONTROLLER")
 # Features that only Kafka has differ in level and number.
 _METADATA = re.compile(r"metadata\.version|only supports versions|from \d+ to")
 _VARIES = {
@@ -54,16 +53,6 @@ def plain(value: Any) -> Any:
             name: "…" if name in _VARIES else plain(getattr(value, name)) for name in value._fields
         }
     return value
-
-
-def at_version(value: Any, version: int) -> Any:
-    """Return a request without the values of fields that a version lacks."""
-    if isinstance(value, list):
-        return [at_version(each, version) for each in value]
-    if not hasattr(value, "_fields"):
-        return value
-    present = [info.name for info in fields(type(value)) if version in info.versions]
-    return type(value)(**{name: at_version(getattr(value, name), version) for name in present})
 
 
 def heard(server: Server, name: str) -> list[Any]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,8 +16,8 @@ from krammar.compiler.kafka_json import export
 from krammar.util.diagnostics import Diagnostics
 from tests.compiler.conftest import write_files
 from tests.compiler.evolution import CHANGES, NO_SCHEMA
-from tests.interop.apache import CACHE, class_path, java
-from tests.interop.processes import Unavailable
+from tests.interop.apache import java
+from tests.interop.conftest import java_program
 from tests.support.waiting import PATIENCE
 
 SOURCE = Path(__file__).parent / "SchemaChecker.java"
@@ -27,19 +26,7 @@ SOURCE = Path(__file__).parent / "SchemaChecker.java"
 @pytest.fixture(scope="module")
 def program() -> Path:
     """The folder with the compiled program that asks Kafka's checker."""
-    if shutil.which("javac") is None:
-        pytest.skip("needs javac")
-    try:
-        jars = class_path("checker")
-    except Unavailable as missing:
-        pytest.skip(str(missing))
-    stamp = hashlib.sha256(SOURCE.read_bytes() + jars.encode()).hexdigest()[:16]
-    folder = CACHE / f"checker-{stamp}"
-    if not (folder / "SchemaChecker.class").exists():
-        command = ["javac", "-proc:none", "-d", str(folder), "-cp", jars, str(SOURCE)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode == 0, done.stderr
-    return folder
+    return java_program("checker", SOURCE)
 
 
 def schemas(folder: Path, text: str) -> dict[str, str]:

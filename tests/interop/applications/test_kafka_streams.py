@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,28 +9,17 @@ import pytest
 from confluent_kafka import Producer
 
 from krammar.testing import KafkaBroker
-from tests.interop.apache import class_path, java
-from tests.interop.processes import Unavailable
+from tests.interop.apache import java
+from tests.interop.conftest import java_program
 from tests.support.waiting import PATIENCE
 
 _SOURCE = Path(__file__).parent / "Words.java"
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def program() -> Path:
     """The folder with the compiled program. Skips without Java, Maven, or the jars."""
-    try:
-        jars = class_path("streams")
-    except Unavailable as missing:
-        pytest.skip(str(missing))
-    if shutil.which("javac") is None:
-        pytest.skip("needs javac")
-    folder = tmp_path_factory.mktemp("words")
-    done = subprocess.run(
-        ["javac", "-d", str(folder), "-cp", jars, str(_SOURCE)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return folder
+    return java_program("streams", _SOURCE)
 
 
 def test_words_are_counted_once_over_a_restart(

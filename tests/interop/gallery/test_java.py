@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_wire import ErrorCode
 
 from krammar.testing import KafkaBroker, KafkaCluster
-from tests.interop.apache import CACHE, class_path, java
+from tests.interop.apache import java
+from tests.interop.conftest import java_program
 from tests.support.waiting import PATIENCE
 
 _SOURCE = Path(__file__).parent / "Bugs.java"
@@ -26,15 +25,7 @@ Step = Callable[[str], str]
 @pytest.fixture(scope="module")
 def program(kafka_jars: str) -> Path:
     """The folder with the compiled program."""
-    if shutil.which("javac") is None:
-        pytest.skip("needs javac")
-    stamp = hashlib.sha256(_SOURCE.read_bytes() + class_path("broker").encode()).hexdigest()[:16]
-    folder = CACHE / f"bugs-{stamp}"
-    if not (folder / "Bugs.class").exists():
-        command = ["javac", "-d", str(folder), "-cp", class_path("broker"), str(_SOURCE)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode == 0, done.stderr
-    return folder
+    return java_program("broker", _SOURCE)
 
 
 @contextlib.contextmanager
