@@ -48,6 +48,7 @@ def unknown_topic(response: MetadataResponse) -> None:
 
 
 def no_topics(response: MetadataResponse) -> None:
+    """Say that the broker has no topics at all."""
     response.topics = []
 
 
@@ -57,6 +58,7 @@ def fewer_partitions(response: MetadataResponse) -> None:
 
 
 def lower_ends(response: ListOffsetsResponse) -> None:
+    """Halve all ends."""
     for topic in response.topics:
         for partition in topic.partitions:
             partition.offset //= 2  # beginnings are 0
