@@ -119,7 +119,8 @@ def run(where: str, filters: list[Filter], asked: list[Any] | None = None) -> It
     if where == "proxy":
         with (
             upstream(answering(asked)) as server,
-            Proxy.start(str(server.address), filters) as proxy,
+            # A filter that stays silent leaves requests without a response.
+            Proxy.start(str(server.address), filters, drain_timeout=0.2) as proxy,
         ):
             yield address(proxy)
         return

@@ -503,6 +503,7 @@ def test_a_topic_that_is_deleted_between_intents_and_acknowledgements(
         options = {
             "kafka__bootstrap__servers": str(broker.bootstrap_servers),
             "kafka__max__block__ms": "300",
+            "kafka__retry__backoff__ms": "10",
         }
         query = Query(tmp_path, **options)
         writer = query.writer()

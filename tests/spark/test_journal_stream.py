@@ -151,7 +151,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, broker: Broker) -> Ite
     servers = str(broker.bootstrap_servers)
     with Client(servers) as client, TopicJournals(servers) as topics:
         client.admin.create_topic("orders", 2)
-        yield Place(topics, {"kafka.bootstrap.servers": servers, "subscribe": "orders"})
+        # Answers that are doubtful, such as a missing topic, are asked for again, without long pauses.
+        quick = {"kafka.retry.backoff.ms": 10}
+        yield Place(topics, {"kafka.bootstrap.servers": servers, "subscribe": "orders", **quick})
         client.admin.delete_topic("orders")
 
 

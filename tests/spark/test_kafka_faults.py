@@ -178,13 +178,9 @@ def test_a_broker_that_stops_before_a_task_reads(tmp_path: Path) -> None:
 
 def test_a_topic_that_is_deleted_before_a_task_reads(live: Broker) -> None:
     topic(live, "short-lived", [3])
-    strict = planned(live, subscribe="short-lived", kafkaConsumer__pollTimeoutMs=2000)
-    tolerant = planned(
-        live,
-        subscribe="short-lived",
-        failOnDataLoss="false",
-        kafkaConsumer__pollTimeoutMs=2000,
-    )
+    quick = {"kafkaConsumer__pollTimeoutMs": 2000, "kafka__retry__backoff__ms": 10}
+    strict = planned(live, subscribe="short-lived", **quick)
+    tolerant = planned(live, subscribe="short-lived", failOnDataLoss="false", **quick)
     [task] = strict.partitions()
     with Client(servers(live)) as client:
         client.admin.delete_topic("short-lived")
