@@ -170,7 +170,6 @@ class ModuleFacts:
 
     name: str
     path: Path
-    code_lines: int
     classes: dict[str, ClassFacts] = field(default_factory=dict)
     repeated: list[str] = field(default_factory=list)
     names: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -236,7 +235,7 @@ def read_classes(facts: ModuleFacts, body: list[ast.stmt], prefix: str = "") -> 
 
 def read_module(name: str, path: Path, modules: dict[str, Path]) -> ModuleFacts:
     tree = ast.parse(path.read_bytes())
-    facts = ModuleFacts(name, path, code_lines(path))
+    facts = ModuleFacts(name, path)
     read_classes(facts, tree.body)
     package = facts.name.split(".")
     if path.name != "__init__.py":
@@ -428,7 +427,7 @@ def print_rooms() -> None:
         files = [facts for name, facts in rooms.modules.items() if package_of(name) == package]
         counts.append(
             (
-                sum(facts.code_lines for facts in files),
+                sum(code_lines(facts.path) for facts in files),
                 len(files),
                 sum(package_of(name) == package for name in corridors),
                 sum(package_of(chain[0].module) == package for chain in chains),

@@ -110,7 +110,7 @@ def options_of(folder: Path, **more: str) -> dict[str, str]:
 
 
 # Where each step begins, and at each n-th call.
-every_call = pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.sweep)])
+every_call = pytest.mark.parametrize("stride", [10, pytest.param(1, marks=pytest.mark.sweep)])
 
 
 @every_call

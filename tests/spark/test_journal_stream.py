@@ -713,16 +713,17 @@ def test_equal_positions_are_the_same_text() -> None:
 
 
 def test_queries_pass_rows_to_each_other(
-    spark: SparkSession, place: Place, broker: Broker, tmp_path: Path
+    spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
-    """A query writes a journal, another one reads it and writes the next. Both run twice."""
-    options = {name: str(value) for name, value in place.options.items() if name != "subscribe"}
-    if not isinstance(place.journals, FileJournals):
-        with Client(broker.bootstrap_servers) as client:
-            client.admin.create_topic("checked", 2)
+    """A query writes journals in files, another one reads them and writes to a topic, and a third one reads that.
+    All run twice."""
+    files = {"path": str(tmp_path / "journals")}
+    topics = {"kafka.bootstrap.servers": str(broker.bootstrap_servers)}
+    with Client(broker.bootstrap_servers) as client:
+        client.admin.create_topic("checked", 2)
     (tmp_path / "in").mkdir()
 
-    def write(rows: DataFrame, topic: str) -> list[int]:
+    def write(rows: DataFrame, options: dict[str, str], topic: str) -> list[int]:
         query = (
             rows.writeStream.format("krammar")
             .options(**options, delivery="journal", topic=topic)
@@ -733,28 +734,31 @@ def test_queries_pass_rows_to_each_other(
         query.awaitTermination()
         return [progress.numInputRows for progress in query.recentProgress]
 
+    def read(options: dict[str, str], topic: str) -> DataFrame:
+        stream = spark.readStream.format("krammar").options(source="journal", subscribe=topic)
+        return stream.options(**options, maxOffsetsPerTrigger="10").load()
+
     expected = []
     for number in range(2):
         texts = [f"{number}-{line}" for line in range(30)]
         expected += texts
         (tmp_path / "in" / f"{number}.txt").write_text("\n".join(texts))
         lines = spark.readStream.format("text").load(str(tmp_path / "in")).repartition(2)
-        write(lines.selectExpr("value AS key", "value"), "orders")
-        read = spark.readStream.format("krammar").options(
-            **options, source="journal", subscribe="orders", maxOffsetsPerTrigger="10"
-        )
-        counts = write(read.load().selectExpr("key", "upper(string(value)) AS value"), "checked")
+        write(lines.selectExpr("value AS key", "value"), files, "orders")
+        checked = read(files, "orders").selectExpr("key", "upper(string(value)) AS value")
+        counts = write(checked, topics, "checked")
+        assert sum(counts) == 30 and len(counts) > 1
+        counts = write(read(topics, "checked").select("key", "value"), files, "stored")
         assert sum(counts) == 30 and len(counts) > 1
     found = (
         spark.read.format("krammar")
-        .options(**options, source="journal", subscribe="checked")
+        .options(**files, source="journal", subscribe="stored")
         .load()
         .collect()
     )
     assert sorted(row.value.decode() for row in found) == sorted(expected)
-    if not isinstance(place.journals, FileJournals):
-        with Client(broker.bootstrap_servers) as client:
-            client.admin.delete_topic("checked")
+    with Client(broker.bootstrap_servers) as client:
+        client.admin.delete_topic("checked")
 
 
 def test_an_error_of_a_stream_names_its_cause(spark: SparkSession, tmp_path: Path) -> None:

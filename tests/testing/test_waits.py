@@ -59,7 +59,7 @@ def produce(broker: KafkaBroker, value: bytes, partition: int = 0) -> None:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_consumer_that_reads_from_the_end(broker: KafkaBroker, protocol: str) -> None:
-    for turn in range(5):
+    for turn in range(2):
         with consumer(broker, f"g{turn}", **{"group.protocol": protocol}) as read:
             group = broker.wait_for_consumer(f"g{turn}", timeout=PATIENCE)
             assert group.state == "Stable"
