@@ -81,7 +81,7 @@ def test_every_request_in_every_version(
             layout = kafka_wire.layout(cls, version)
             for request in (cls(), filled(cls, layout, topic, topic_id)):
                 with RawClient(broker.port) as other:
-                    other.socket.settimeout(0.5)
+                    other.socket.settimeout(0.2)
                     try:
                         other.call(request, version)
                         answered += 1
