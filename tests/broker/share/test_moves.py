@@ -1,4 +1,4 @@
-"""Share consumers under load while leaders and coordinators move and nodes stop: nothing finished comes again, nothing is lost."""
+"""Share consumers under load while leaders move, nodes stop and locks end: nothing finished comes again, nothing is lost."""
 
 from __future__ import annotations
 
@@ -143,7 +143,12 @@ def test_nothing_is_lost_or_repeated(cluster: KafkaCluster, seed: int) -> None:
         cluster.stop_node(node)
         cluster.start_node(node)
 
-    changes: list[Callable[[], None]] = [move_leader, move_leader, move_states, move_group]
+    def end_locks() -> None:
+        cluster.advance_clock(30_000)
+
+    changes: list[Callable[[], None]] = [
+        *(move_leader, move_leader, move_states, move_group, end_locks),
+    ]
     try:
         for step in range(12):
             cluster.produce(
