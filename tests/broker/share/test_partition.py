@@ -23,9 +23,11 @@ from krammar.util.turns import finish
 
 AVAILABLE, ACQUIRED = ShareRecordState.AVAILABLE, ShareRecordState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = ShareRecordState.ACKNOWLEDGED, ShareRecordState.ARCHIVED
+ARCHIVING = ShareRecordState.ARCHIVING
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-# In the model: a member goes with the record.
-RETURN = 5
+# In the model: a member goes with the record, and the dead letter was written.
+RETURN, BURY = 5, 6
+DYING, DONE = "dying", "done"
 LIMITS = RecordLimits(deliveries=5, locks=100, lock_ms=1000, renews=True)
 
 
@@ -285,7 +287,9 @@ class Model:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         deliveries = self.random.choice([2, 3, 5])
-        self.limits = RecordLimits(deliveries, self.random.choice([3, 20, 1000]), 1000, True)
+        self.has_letters = self.random.random() < 0.5
+        locks = self.random.choice([3, 20, 1000])
+        self.limits = RecordLimits(deliveries, locks, 1000, True, self.has_letters)
         self.stored = Snapshot(0, 0, 0, 0, ShareState(0, 0, 0, ()))
         self.now = 0
         self.log: list[FetchedBatch] = []
@@ -294,9 +298,14 @@ class Model:
         self.count: dict[int, int] = {}
         self.stored_count: dict[int, int] = {}
         self.holder: dict[int, tuple[str, int]] = {}
-        self.done: set[int] = set()
-        self.unwritten: set[int] = set()
+        # What became of the records that nobody gets any more, in memory and as it is stored.
+        self.fate: dict[int, str] = {}
+        self.stored_fate: dict[int, str] = {}
         self.load()
+
+    @property
+    def done(self) -> set[int]:
+        return {at for at, fate in self.fate.items() if fate == DONE}
 
     def load(self) -> None:
         self.states = SharePartition(self.stored.state, self.limits)
@@ -334,7 +343,7 @@ class Model:
             assert len(inside) <= most
         for each in acquired:
             for at in range(each.first, each.last + 1):
-                assert at not in self.done and at not in self.holder
+                assert at not in self.fate and at not in self.holder
                 self.count[at] += 1  # also: applications get this record
                 assert each.deliveries == self.count[at] <= self.limits.deliveries
                 self.holder[at] = (wish.member, self.now + self.limits.lock_ms)
@@ -349,7 +358,7 @@ class Model:
         if written:
             update = ShareStateUpdate(0, 0, change.start_offset, change.done, change.batches)
             self.stored = self.stored.updated(update)
-            self.unwritten = {at for at in self.unwritten if at >= change.start_offset}
+            self.stored_fate |= {at: DONE for at in self.fate if at < change.start_offset}
         elif not forced:
             self.states.undo()
             return
@@ -358,16 +367,20 @@ class Model:
             if kind == RENEW:
                 self.holder[at] = (self.holder[at][0], self.now + self.limits.lock_ms)
                 continue
-            del self.holder[at]
-            if kind == RETURN:
-                self.count[at] -= 1
-            over = kind == RELEASE and self.count[at] >= self.limits.deliveries
-            if kind not in (RELEASE, RETURN) or over:
-                self.done.add(at)
-                if not written:
-                    self.unwritten.add(at)
+            if kind == BURY:
+                self.fate[at] = DONE
+            else:
+                del self.holder[at]
+                if kind == RETURN:
+                    self.count[at] -= 1
+                over = kind == RELEASE and self.count[at] >= self.limits.deliveries
+                if kind not in (RELEASE, RETURN) or over:
+                    dies = self.has_letters and (kind == REJECT or over)
+                    self.fate[at] = DYING if dies else DONE
             if written:
                 self.stored_count[at] = self.count[at]
+                if at in self.fate:
+                    self.stored_fate[at] = self.fate[at]
 
     def acknowledge(self) -> None:
         member = self.random.choice("abc")
@@ -398,6 +411,17 @@ class Model:
         held = {at: RETURN for at, (holder, _) in self.holder.items() if holder == member}
         self.write(self.states.release(member), self._inside(held), forced=True)
 
+    def bury(self) -> None:
+        """Be done with records whose dead letters were written."""
+        found = self.states.archiving()
+        assert bool(found) == (DYING in self.fate.values())
+        if not found:
+            return
+        each = self.random.choice(found)
+        first = self.random.randint(each.first, each.last)
+        dead = dict.fromkeys(range(first, each.last + 1), BURY)
+        self.write(self.states.archive(first, each.last), dead, forced=True)
+
     def jump(self) -> None:
         self.now += self.random.choice([1, 300, 999, 1000, 100_000])
         over = {at: RELEASE for at, (_, deadline) in self.holder.items() if deadline <= self.now}
@@ -409,14 +433,14 @@ class Model:
     def kill(self) -> None:
         self.holder.clear()
         self.count.update(self.stored_count)
-        self.done -= self.unwritten  # delivered too often, but nobody was told
-        self.unwritten.clear()
+        # Records that were delivered too often, but nobody was told, come again.
+        self.fate = dict(self.stored_fate)
         self.load()
 
     def check(self) -> None:
         states = self.states
         for gone in [at for at in self.count if at < self.log_start]:
-            self.done.add(gone)
+            self.fate[gone] = self.stored_fate[gone] = DONE
             self.holder.pop(gone, None)
         known: dict[int, tuple[ShareRecordState, str, int, int]] = {}
         offset = states.start_offset
@@ -427,7 +451,9 @@ class Model:
             offset = each.last + 1
         assert offset == states.next_offset
         for at, count in self.count.items():
-            if at in self.done:
+            if self.fate.get(at) == DYING:
+                assert known[at][0] is ARCHIVING
+            elif at in self.fate:
                 assert at < states.start_offset or known[at][0] in (ACKNOWLEDGED, ARCHIVED)
             elif at in self.holder:
                 assert known[at] == (ACQUIRED, self.holder[at][0], count, self.holder[at][1])
@@ -440,6 +466,7 @@ class Model:
         for _ in range(20 * len(self.count) + 20):
             self.jump()
             self.acquire(most=50)
+            self.bury()
             for at, (member, _) in sorted(self.holder.items()):
                 change = finish(
                     self.states.acknowledge(member, [Acknowledgement(at, at, [ACCEPT])])
@@ -461,6 +488,7 @@ def test_every_record_is_delivered_until_the_group_is_done_with_it(seed: int) ->
         (10, "acknowledge"),
         (2, "release"),
         (4, "jump"),
+        (3, "bury"),
         (1, "trim"),
         (1, "kill"),
     ]
