@@ -1,0 +1,1 @@
+// Cargo needs a target.
