@@ -63,16 +63,23 @@ SUPPORTED_FEATURES = {
     SHARE_VERSION: (0, 2),
     TRANSACTION_VERSION: (0, 2),
 }
+_FEATURES_4_3 = {**SUPPORTED_FEATURES, SHARE_VERSION: (0, 1)}
+_FEATURES_4_0 = {name: levels for name, levels in _FEATURES_4_3.items() if name != SHARE_VERSION}
 # The same of older releases (``krammar.kafka.version``), and then the levels of a new cluster.
 _OLDER: dict[str, tuple[dict[str, tuple[int, int]], dict[str, int]]] = {
     "3.9": ({KRAFT_VERSION: (0, 1), METADATA_VERSION: (1, 21)}, {METADATA_VERSION: 21}),
-    "4.0": (
-        {
-            **SUPPORTED_FEATURES,
-            METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_0_IV3),
-            SHARE_VERSION: (0, 1),
-        },
-        NEW_FEATURES,
+    "4.0": ({**_FEATURES_4_0, METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_0_IV3)}, NEW_FEATURES),
+    "4.1": (
+        {**_FEATURES_4_3, METADATA_VERSION: (OLDEST_LEVEL, 27)},
+        {**NEW_FEATURES, METADATA_VERSION: 27},
+    ),
+    "4.2": (
+        {**_FEATURES_4_3, METADATA_VERSION: (OLDEST_LEVEL, 29)},
+        {**NEW_FEATURES, METADATA_VERSION: 29, SHARE_VERSION: 1},
+    ),
+    "4.3": (
+        {**_FEATURES_4_3, METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_3_IV0)},
+        {**NEW_FEATURES, METADATA_VERSION: LEVEL_4_3_IV0, SHARE_VERSION: 1},
     ),
 }
 # Those of Kafka 4.4: a log can have levels of features that this broker does not act on.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -406,6 +406,10 @@ GROUP_CONFIGS = _table("groups")
 CLIENT_METRICS_CONFIGS = _table("client_metrics")
 
 
+# How ``releases.csv`` writes these defaults, because an empty column means no change.
+_OLDER_DEFAULTS: dict[str, str | None] = {"-": None, "(empty)": ""}
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigTables:
     """The definitions of a release of Kafka."""
@@ -433,11 +437,30 @@ def tables_of(release: str | None) -> ConfigTables:
 def _changed(
     table: SettingTable[ConfigDef], name: str, changes: list[dict[str, str]]
 ) -> SettingTable[ConfigDef]:
-    """Return a table with the definitions of an older release. Empty columns are as in the newest one."""
+    """Return a table with the definitions of an older release."""
     rows = {row["name"]: row for row in config_rows(name)} if changes else {}
     older = {}
     for change in changes:
-        given = {column: text for column, text in change.items() if text}
-        newest = rows.get(change["name"], {"doc": "", "flags": "no-effect", "values": ""})
-        older[change["name"]] = _definition({**newest, **given})
+        setting = change["name"]
+        newest = table.get(setting)
+        if newest is None:
+            given = {column: text for column, text in change.items() if text}
+            older[setting] = _definition({"default": "", "values": "", "doc": "", **given})
+            continue
+        flags = change["flags"].split()
+        definition = replace(
+            newest,
+            absent="absent" in flags,
+            internal=newest.internal or "absent" in flags,
+            type=ConfigType[change["type"].upper()] if change["type"] else newest.type,
+            mode=UpdateMode(change["update"]) if change["update"] else newest.mode,
+        )
+        if change["values"]:
+            row = {**rows[setting], "values": change["values"]}
+            definition = replace(definition, parse=_definition(row).parse)
+        if change["default"]:
+            text = _OLDER_DEFAULTS.get(change["default"], change["default"])
+            default = None if text is None else definition.parse(text)
+            definition = replace(definition, default_text=text, default=default)
+        older[setting] = definition
     return SettingTable({**table, **older}.values(), ConfigError)

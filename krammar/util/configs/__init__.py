@@ -12,6 +12,10 @@ Settings whose names begin with ``krammar.`` belong to krammar's broker alone. T
 ``entity``    what the value of a topic's or a group's setting names, in the words of the definitions: ``topicName`` or
               ``brokerId``; empty if it names nothing
 ``flags``     ``no-effect``: accepted, checked and shown, but ignored; ``internal``: never shown
+
+``releases.csv`` has the settings that differ in older releases (``krammar.kafka.version``), with the columns that differ.
+``absent`` among the flags is for settings that the release does not have. It has rows for settings that only the release
+has, too.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ def config_rows(table: str) -> list[dict[str, str]]:
     """Return the rows of a table by column.
 
     Args:
-        table: ``broker``, ``topics``, ``groups`` or ``client_metrics``.
+        table: ``broker``, ``topics``, ``groups``, ``client_metrics`` or ``releases``.
     """
     # The package may be in an archive.
     # The loader of the package reads the file, also from an archive, and where pyfakefs hides files.
