@@ -414,7 +414,7 @@ def test_what_comes_between_reading_and_waiting_is_not_missed(
     create_topic(client, "t")
 
     async def fetch_while_another_produces() -> Any:
-        session = Session(broker.config.listeners[0], "127.0.0.1", "test")
+        session = Session(broker.config.listeners[0], "127.0.0.1", 1, "test")
         request = fetch_request([("t", 0, 0)], max_wait_ms=600_000, min_bytes=1)
         steps = broker.handlers[FetchRequest.api_key](session, request, 12)
         answer = await broker.connections.slices.run_from_start(steps)
