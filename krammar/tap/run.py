@@ -19,10 +19,9 @@ from krammar.tap.describe import Describer
 from krammar.tap.exchanges import EVERYTHING, Exchanges, ExchangeSelection, Selected
 from krammar.tap.feed import Feed
 from krammar.tap.frame import Observer
-from krammar.tap.listing import ExchangeListing, JsonListing, Listing
+from krammar.tap.listing import ExchangeListing, JsonListing, Listing, Summary
 from krammar.tap.proxy import Forward, Tap, TapError
 from krammar.tap.server import PageServer
-from krammar.tap.summary import Summary
 from krammar.util.http_server import HttpControl
 from krammar.util.server_memory import prepare_memory
 from krammar.util.sockets import why

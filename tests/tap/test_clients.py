@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from krammar.proxy.addresses import Address
 from krammar.tap.capture import Capture, CaptureWriter, replay
 from krammar.tap.frame import Frame, Status
-from krammar.tap.summary import Summary
+from krammar.tap.listing import Summary
 from krammar.wire.package import package_of
 from tests.support.waiting import PATIENCE
 from tests.tap.support import Recorder, TapThread

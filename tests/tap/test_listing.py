@@ -20,8 +20,7 @@ from kafka_wire import (
 
 from krammar.tap.describe import Describer, shorten
 from krammar.tap.frame import Frame, Status
-from krammar.tap.listing import JsonListing, Listing
-from krammar.tap.summary import Latencies, Summary
+from krammar.tap.listing import JsonListing, Latencies, Listing, Summary
 from krammar.wire.package import package_of
 from tests.tap.support import inspector
 from tests.tap.test_inspector import request, response

@@ -20,8 +20,7 @@ from krammar.proxy.link import Link
 from krammar.proxy.relay import Resources
 from krammar.tap.capture import Capture, CaptureWriter, Flag
 from krammar.tap.frame import Frame, Observer, Status
-from krammar.tap.proxy import Forward, Tap, TapError
-from krammar.tap.watching import Watcher
+from krammar.tap.proxy import Forward, Tap, TapError, Watcher
 from krammar.wire.connection import ResponseReceived
 from tests.ports import free_port
 from tests.support.frames import framed
