@@ -200,8 +200,10 @@ def values(panel: Panel, page: str) -> Iterator[tuple[str, float]]:
 
 
 _WIDTH, _LEFT, _RIGHT, _BAR, _STEP, _TITLE = 680, 210, 80, 14, 22, 26
-# Colours that can be read on white and on the dark page alike: pictures do not know which of them is shown.
-_INK, _OURS, _THEIRS = "#7b8794", "#0e9f7e", "#8e9aa6"
+# Bars can be seen on white and on the dark page alike. Text has a colour for each: the browser tells a picture the scheme
+# of its page.
+_ON_WHITE, _ON_DARK, _OURS, _THEIRS = "#5b6672", "#a3adb8", "#0e9f7e", "#8e9aa6"
+_STYLE = f"@media (prefers-color-scheme: dark) {{ text {{ fill: {_ON_DARK} }} }}"
 
 
 def svg(chart: Chart, page: str) -> str:
@@ -227,8 +229,9 @@ def svg(chart: Chart, page: str) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y}" width="{_WIDTH}" height="{y}"',
-            f'     font-family="system-ui, sans-serif" font-size="13" fill="{_INK}">',
+            f'     font-family="system-ui, sans-serif" font-size="13" fill="{_ON_WHITE}">',
             f"<title>{escape(chart.title)}</title>",
+            f"<style>{_STYLE}</style>",
             *shapes,
             "</svg>",
             "",
