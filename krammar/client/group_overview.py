@@ -26,7 +26,14 @@ CONSUMER = "consumer"
 
 @dataclass(frozen=True, slots=True)
 class MemberOverview:
-    """A member of a group; ``partitions`` are those that it reads."""
+    """A member of a group.
+
+    Attributes:
+        member_id: its name in the group
+        client_id: the ``client.id`` of its settings
+        host: the address from which it connects, as the broker writes it
+        partitions: what it reads
+    """
 
     member_id: str
     client_id: str
@@ -39,7 +46,10 @@ class GroupOverview:
     """A group.
 
     Attributes:
+        group_id: its name
         type: ``classic``, ``consumer`` or ``share``
+        state: the broker's word, such as ``Stable`` or ``Empty``
+        members: the members, in no particular order
         positions: the committed offsets; the start offsets of a share group
         lag: the records after the positions, of share groups only
     """
