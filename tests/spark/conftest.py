@@ -35,12 +35,16 @@ if os.environ.get(sessions.MODE) == "connect":
 
 @pytest.hookimpl(tryfirst=True)  # before the hook for all tests, which groups by module
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """If there are several workers, one of them runs all tests that use Spark's session, so that there is one session.
-    The other workers run the other tests of their modules meanwhile."""
+    """If there are several workers, one of them runs all tests that use Spark's session, and one all others that use
+    folders and brokers of the session, so that each is made once or twice. All others run anywhere.
+    """
     here = Path(__file__).parent
     for item in items:
-        if item.path.parent == here and "spark" in getattr(item, "fixturenames", ()):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if item.path.parent == here and "spark" in fixtures:
             item.add_marker(pytest.mark.xdist_group("spark"))
+        elif item.path.parent == here and not fixtures.isdisjoint(("folder", "live", "orders")):
+            item.add_marker(pytest.mark.xdist_group("spark_folders"))
 
 
 _ORDERS = """\
