@@ -18,7 +18,7 @@ TEXT = (ROOT / PAGE).read_text("utf-8")
 PATHS = sorted(set(re.findall(r"`((?:krammar|generated|templates|tests)/[\w./]*)", TEXT)))
 NAMES = sorted(set(re.findall(r"`([\w./]+\.py): ([\w.]+)`", TEXT)))
 # The share of files that exist for one neighbour only.
-CORRIDORS = 0.105
+CORRIDORS = 0.10
 # Its class has a file of its own, because PySpark 4.1 cannot import it.
 APART = "krammar.spark.kafka.stream.limited"
 
