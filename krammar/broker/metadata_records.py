@@ -67,6 +67,8 @@ _FEATURES_4_3 = {**SUPPORTED_FEATURES, SHARE_VERSION: (0, 1)}
 _FEATURES_4_0 = {name: levels for name, levels in _FEATURES_4_3.items() if name != SHARE_VERSION}
 # The same of older releases (``krammar.kafka.version``), and then the levels of a new cluster.
 _OLDER: dict[str, tuple[dict[str, tuple[int, int]], dict[str, int]]] = {
+    # With ZooKeeper, there are no features.
+    "2.8": ({}, {METADATA_VERSION: OLDEST_LEVEL}),
     "3.9": ({KRAFT_VERSION: (0, 1), METADATA_VERSION: (1, 21)}, {METADATA_VERSION: 21}),
     "4.0": ({**_FEATURES_4_0, METADATA_VERSION: (OLDEST_LEVEL, LEVEL_4_0_IV3)}, NEW_FEATURES),
     "4.1": (

@@ -1,7 +1,7 @@
 """The versions of requests that an older release of Apache Kafka serves (``krammar.kafka.version``).
 
-``releases.csv`` has the versions that brokers of the releases offer, as Kafka's own classes list them
-(tests/interop/Versions.java). The broker offers those of them that it serves, and refuses all others.
+``releases.csv`` has the versions that brokers of the releases offer. This broker offers those of them that it
+serves, and refuses all others.
 """
 
 from __future__ import annotations

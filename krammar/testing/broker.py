@@ -52,8 +52,8 @@ class KafkaBroker(Embedded[Broker]):
             process: whether the broker runs in a process of its own
             kafka_like_delays: whether clients see new and deleted topics, coordinators and the end of transactions
             100 ms later, as they do in Kafka; or so many milliseconds later
-            kafka_version: the release whose APIs, versions of requests, features and settings are served: ``"3.9"``
-            or ``"4.0"`` to ``"4.3"``
+            kafka_version: the release whose APIs, versions of requests, features and settings are served: ``"2.8"``,
+            ``"3.9"``, or ``"4.0"`` to ``"4.3"``
             client_metrics: which metrics clients push (KIP-714): True for all of them every 100 ms, or the settings of
             a subscription, such as ``{"metrics": ["org.apache.kafka.producer."], "match": {"client_id": "app-.*"}}``
             more: Kafka's settings with underscores for dots, such as ``num_partitions=3``

@@ -27,7 +27,11 @@ from tests.broker.requests import produce_request
 from tests.broker.support import RawClient
 from tests.support.waiting import PATIENCE
 
-RELEASES = ["3.9", "4.0", "4.1", "4.2", "4.3"]
+RELEASES = ["2.8", "3.9", "4.0", "4.1", "4.2", "4.3"]
+
+
+# They have neither consumer groups (KIP-848) nor transactions of version 2 (KIP-890).
+OLD = ("2.8", "3.9")
 
 
 @pytest.fixture(params=RELEASES)
@@ -44,7 +48,7 @@ def broker(release: str) -> Iterator[KafkaBroker]:
 def offered(broker: KafkaBroker | KafkaCluster, port: int) -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
     with RawClient(port) as client:
-        response: ApiVersionsResponse = client.call(request, 4)
+        response: ApiVersionsResponse = client.call(request, 3)
     assert response.error_code == 0
     return response
 
@@ -54,6 +58,7 @@ def test_offered_versions_and_features(broker: KafkaBroker, release: str) -> Non
     found = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
     assert found == release_of(release).offered
     newest = {
+        "2.8": (9, 3, 0),
         "3.9": (11, 4, 21),
         "4.0": (12, 5, 25),
         "4.1": (13, 5, 27),
@@ -64,11 +69,11 @@ def test_offered_versions_and_features(broker: KafkaBroker, release: str) -> Non
     assert (
         found[ApiKey.PRODUCE][1],
         found[ApiKey.END_TXN][1],
-        levels["metadata.version"],
+        levels.get("metadata.version", 0),
     ) == newest
-    assert levels.get("transaction.version", 0) == (0 if release == "3.9" else 2)
+    assert levels.get("transaction.version", 0) == (0 if release in OLD else 2)
     supported = {each.name: each.max_version for each in response.supported_features}
-    assert supported["metadata.version"] == newest[2]
+    assert supported.get("metadata.version", 0) == newest[2]
 
 
 def test_other_versions_are_refused(broker: KafkaBroker, release: str) -> None:
@@ -116,8 +121,8 @@ def test_the_newest_release() -> None:
 
 
 def test_an_unknown_release() -> None:
-    with pytest.raises(ConfigError, match=r"krammar.kafka.version: '2.8' "):
-        KafkaBroker.start(kafka_version="2.8")
+    with pytest.raises(ConfigError, match=r"krammar.kafka.version: '2.7' "):
+        KafkaBroker.start(kafka_version="2.7")
 
 
 def settings(client: RawClient, kind: int, name: str) -> dict[str, str | None]:
@@ -134,14 +139,15 @@ def test_settings_of_a_release(broker: KafkaBroker, release: str) -> None:
     with RawClient(broker.port) as client:
         topic = settings(client, ConfigResourceType.TOPIC, "orders")
         node = settings(client, ConfigResourceType.BROKER, "1")
-    limit = str(2**63 - 1) if release == "3.9" else "3600000"
-    assert topic["message.timestamp.after.max.ms"] == limit
-    assert node["log.message.timestamp.after.max.ms"] == limit
+    limit = {"2.8": None, "3.9": str(2**63 - 1)}.get(release, "3600000")
+    assert topic.get("message.timestamp.after.max.ms") == limit
+    assert node.get("log.message.timestamp.after.max.ms") == limit
     assert node["metric.reporters"] == (
-        "" if release == "3.9" else "org.apache.kafka.common.metrics.JmxReporter"
+        "" if release in OLD else "org.apache.kafka.common.metrics.JmxReporter"
     )
-    assert ("message.downconversion.enable" in topic) == (release == "3.9")
-    assert ("zookeeper.connect" in node) == (release == "3.9")
+    assert ("message.downconversion.enable" in topic) == (release in OLD)
+    assert ("zookeeper.connect" in node) == (release in OLD)
+    assert ("remote.storage.enable" in topic) == (release != "2.8")
     assert ("group.coordinator.background.threads" in node) == (release == "4.3")
     # Of Kafka 4.4.
     assert "errors.deadletterqueue.group.enable" not in topic
@@ -161,14 +167,28 @@ def alter(client: RawClient, name: str, value: str) -> tuple[int, str | None]:
 def test_values_that_a_release_accepts(broker: KafkaBroker, release: str) -> None:
     with RawClient(broker.port) as client:
         code, message = alter(client, "segment.bytes", "14")
-        assert (code == 0) == (release in ("3.9", "4.0")), message
-        assert alter(client, "segment.bytes", "13")[0] == ErrorCode.INVALID_CONFIG
+        assert (code == 0) == (release in (*OLD, "4.0")), message
+        invalid = ErrorCode.INVALID_REQUEST if release == "2.8" else ErrorCode.INVALID_CONFIG
+        assert alter(client, "segment.bytes", "13")[0] == invalid
         code, message = alter(client, "message.downconversion.enable", "false")
-        assert (code == 0) == (release == "3.9"), message
+        assert (code == 0) == (release in OLD), message
         assert alter(client, "errors.deadletterqueue.group.enable", "true") == (
             ErrorCode.INVALID_CONFIG,
             "Unknown topic config name: errors.deadletterqueue.group.enable",
         )
+
+
+def test_settings_of_groups(broker: KafkaBroker, release: str) -> None:
+    kind = DescribeConfigsRequest
+    resource = kind.DescribeConfigsResource(
+        resource_type=ConfigResourceType.GROUP, resource_name="g", configuration_keys=None
+    )
+    with RawClient(broker.port) as client:
+        (result,) = client.call(kind(resources=[resource]), 4).results
+    assert result.error_code == (ErrorCode.INVALID_REQUEST if release in OLD else 0)
+    names = {each.name for each in result.configs}
+    assert ("consumer.session.timeout.ms" in names) == (release not in OLD)
+    assert ("streams.session.timeout.ms" in names) == (release in ("4.1", "4.2", "4.3"))
 
 
 def test_timestamps_of_the_future(broker: KafkaBroker, release: str) -> None:
@@ -176,6 +196,6 @@ def test_timestamps_of_the_future(broker: KafkaBroker, release: str) -> None:
     future = int(time.time() * 1000) + 2 * 3_600_000
     records = encode_batch([Record(timestamp=future, value=b"later")])
     with RawClient(broker.port) as client:
-        answer = client.call(produce_request("orders", records), 11)
+        answer = client.call(produce_request("orders", records), 9)
     code = answer.responses[0].partition_responses[0].error_code
-    assert code == (0 if release == "3.9" else ErrorCode.INVALID_TIMESTAMP)
+    assert code == (0 if release in OLD else ErrorCode.INVALID_TIMESTAMP)

@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from kafka_wire import ConfigType
+from kafka_wire import ConfigType, ErrorCode
 
 from krammar.logfiles.uuids import parse_uuid
 from krammar.util.configs import config_rows
@@ -406,31 +406,38 @@ GROUP_CONFIGS = _table("groups")
 CLIENT_METRICS_CONFIGS = _table("client_metrics")
 
 
+# The releases without KRaft.
+WITH_ZOOKEEPER = frozenset({"2.8"})
 # How ``releases.csv`` writes these defaults, because an empty column means no change.
 _OLDER_DEFAULTS: dict[str, str | None] = {"-": None, "(empty)": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigTables:
-    """The definitions of a release of Kafka."""
+    """The definitions of a release of Kafka.
+
+    Attributes:
+        invalid_value: the error code of an invalid value of a topic's setting
+    """
 
     broker: SettingTable[ConfigDef]
     topics: SettingTable[ConfigDef]
     groups: SettingTable[ConfigDef]
+    invalid_value: ErrorCode = ErrorCode.INVALID_CONFIG
 
 
 @cache
 def tables_of(release: str | None) -> ConfigTables:
     """Return the definitions of a release, such as ``3.9``; None for the newest one."""
-    newest = {"broker": BROKER_CONFIGS, "topics": TOPIC_CONFIGS, "groups": GROUP_CONFIGS}
     if release is None:
-        return ConfigTables(**newest)
-    changes = [row for row in config_rows("releases") if row["release"] == release]
+        return ConfigTables(BROKER_CONFIGS, TOPIC_CONFIGS, GROUP_CONFIGS)
+    rows = [row for row in config_rows("releases") if row["release"] == release]
+    invalid = ErrorCode.INVALID_REQUEST if release in WITH_ZOOKEEPER else ErrorCode.INVALID_CONFIG
     return ConfigTables(
-        **{
-            name: _changed(table, name, [row for row in changes if row["table"] == name])
-            for name, table in newest.items()
-        }
+        _changed(BROKER_CONFIGS, "broker", rows),
+        _changed(TOPIC_CONFIGS, "topics", rows),
+        _changed(GROUP_CONFIGS, "groups", rows),
+        invalid,
     )
 
 
@@ -438,9 +445,9 @@ def _changed(
     table: SettingTable[ConfigDef], name: str, changes: list[dict[str, str]]
 ) -> SettingTable[ConfigDef]:
     """Return a table with the definitions of an older release."""
-    rows = {row["name"]: row for row in config_rows(name)} if changes else {}
+    rows = {row["name"]: row for row in config_rows(name)}
     older = {}
-    for change in changes:
+    for change in (row for row in changes if row["table"] == name):
         setting = change["name"]
         newest = table.get(setting)
         if newest is None:

@@ -57,10 +57,14 @@ class Overridable:
             name: in_force(each, levels, broker) for name, each in definitions.items()
         }
 
+    def knows(self, name: str) -> bool:
+        """Return whether the release has a setting."""
+        return name in self.definitions and not self.definitions[name].absent
+
     def parse(self, overrides: Mapping[str, str]) -> dict[str, Any]:
         """Return all values. Raises ConfigError for an unknown key or an invalid value."""
         for name in overrides:
-            if name not in self.definitions or self.definitions[name].absent:
+            if not self.knows(name):
                 api = f"Unknown {self._kind} config name: {name}"
                 raise ConfigError(name, None, f"is not a {self._kind} setting", api=api)
         return self._defaults | {

@@ -54,6 +54,7 @@ class ApiVersionsHandlers:
             request.node_id not in (-1, self.config.node_id)
         ):
             return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+        supported = features_of(self.config.kafka_version)[0]
         return ApiVersionsResponse(
             api_keys=[
                 ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
@@ -63,7 +64,7 @@ class ApiVersionsHandlers:
                 ApiVersionsResponse.SupportedFeatureKey(
                     name=name, min_version=low, max_version=high
                 )
-                for name, (low, high) in features_of(self.config.kafka_version)[0].items()
+                for name, (low, high) in supported.items()
                 # Before v4, clients cannot decode ranges that begin at 0.
                 if version >= 4 or low > 0
             ],
@@ -73,6 +74,6 @@ class ApiVersionsHandlers:
                     name=name, max_version_level=level, min_version_level=level
                 )
                 for name, level in self.cluster.features.items()
-                if level > 0
+                if level > 0 and name in supported
             ],
         )

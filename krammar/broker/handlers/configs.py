@@ -147,13 +147,15 @@ class ConfigHandlers:
     def _definitions(self) -> dict[int, Mapping[str, ConfigDef]]:
         """The settings of the resources that can be altered, by kind."""
         tables = self.config.tables
-        return {
+        found: dict[int, Mapping[str, ConfigDef]] = {
             TOPIC: tables.topics,
             BROKER: tables.broker,
-            GROUP: tables.groups,
             # As in Kafka, nothing is appended to their lists.
             CLIENT_METRICS: {},
         }
+        if not all(each.absent for each in tables.groups.values()):
+            found[GROUP] = tables.groups  # Kafka 3.9 has none
+        return found
 
     def _configured(self, wanted: int) -> list[str]:
         """Return the names of the resources of a kind that have settings."""
@@ -186,7 +188,7 @@ class ConfigHandlers:
                 raise invalid_request("Client metrics subscription name must not be empty")
             source = kw.ConfigSource.CLIENT_METRICS_CONFIG
             return describe_overrides(self.config, source, overrides, names)
-        if kind == GROUP:
+        if kind == GROUP and GROUP in self._definitions:
             if not name:
                 raise invalid_request("Group name must not be empty")
             return describe_overrides(self.config, kw.ConfigSource.GROUP_CONFIG, overrides, names)
@@ -242,6 +244,8 @@ class ConfigHandlers:
             Subscription.of(values)
             return
         code = kw.ErrorCode.INVALID_CONFIG
+        if kind == TOPIC and all(map(self.config.topics.knows, values)):
+            code = self.config.tables.invalid_value
         try:
             if kind == TOPIC:
                 check_topic(self.config.topics, values)
