@@ -44,7 +44,13 @@ from krammar.broker.session import Session
 from krammar.broker.share.dead_letters import DeadLetters
 from krammar.broker.share.partition import Acknowledgement, Acquired, FetchedBatch, Wish
 from krammar.broker.share.partitions import LedPartition, SharePartitions
-from krammar.broker.share.sessions import FINAL_EPOCH, Place, ShareSession, ShareSessions
+from krammar.broker.share.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    Place,
+    ShareSession,
+    ShareSessions,
+)
 from krammar.broker.share.settings import ShareSettings
 from krammar.broker.share.state import ShareStates
 from krammar.broker.timers import Timers
@@ -135,6 +141,8 @@ class ShareFetchHandlers:
             self.sessions.end(asked)
         elif not request.is_renew_ack:
             await self._fetch(session, request, asked, answers)
+            if request.share_session_epoch == INITIAL_EPOCH:
+                await self._in_slices(_with_all(asked, answers))
         await self._fill(session, response, answers, ShareFetchResponse.ShareFetchableTopicResponse)
         return response
 
@@ -225,9 +233,12 @@ class ShareFetchHandlers:
             _check(batches, renews)
             topic, _ = self._led_log(place)
             key = (group, *place)
+            was_loaded = key in self.partitions
             led = self.partitions.find(key, topic.partitions[place[1]].leader_epoch)
-            if led is None:  # nobody has acquired anything from this leader
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if led is None:  # nobody has acquired anything from this leader, in this state
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER if was_loaded else code)
+            led.states.limits = self._settings.limits(group)
             await led.acknowledge(member, [*map(_acknowledgement, batches)])
         except ApiError as error:
             return error
@@ -373,7 +384,7 @@ class ShareFetchHandlers:
         strict = request.share_acquire_mode == ShareAcquireMode.RECORD_LIMIT
         most, count, size = request.max_records, 0, 0
         failed = False
-        for source in sources:
+        for source in sources if request.max_bytes > 0 else ():
             while count < most:
                 # As in Fetch: if many clients do not read their responses, others get only one
                 # batch, and wait for a large one.
@@ -494,6 +505,17 @@ def _check_fetches_nothing(request: ShareFetchRequest) -> None:
     wrong = [name for name in names if getattr(request, name) != 0]
     if wrong:
         raise invalid_request(f"{', '.join(wrong)} must be 0 if is_renew_ack is true")
+
+
+def _with_all(
+    asked: ShareSession, answers: dict[Place, ShareFetchResponse.PartitionData]
+) -> Steps[None]:
+    """Add empty answers for partitions without new records: as in Kafka, a session's first response has them."""
+    for led in list(asked.led):
+        yield None
+        place = led.key[1:]
+        if place in asked.partitions and led.states.next_available() is not None:
+            answers.setdefault(place, _answer(place))
 
 
 def _answer(place: Place) -> ShareFetchResponse.PartitionData:

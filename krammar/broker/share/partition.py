@@ -258,8 +258,9 @@ class SharePartition:
             offset: a result of ``next_available``, or a later offset that is known
             now: milliseconds since 1970
         """
-        taking = _Taking(wish, now + self.limits.lock_ms, wish.most, [])
         room = self._room
+        most = min(wish.most, room) if room > 0 else wish.most
+        taking = _Taking(wish, now + self.limits.lock_ms, most, [])
         position = offset
         for batch in batches:
             self._archive(position, batch.first - 1)
@@ -268,16 +269,14 @@ class SharePartition:
             if not batch.delivered:
                 self._archive(first, batch.last)
                 continue
-            for each in self._within(first, batch.last):
-                if each.state is AVAILABLE and taking.left > 0:
-                    self._lock(each, self._allowed(each, taking), taking)
+            if taking.left > 0:
+                self._acquire_known(first, batch, taking)
             if taking.left > 0 and room > 0 and batch.last >= self.next_offset:
                 new = batch.last - self.next_offset + 1
                 if wish.strict:
-                    new = min(new, taking.left, room)
+                    new = min(new, taking.left)
                 self._reach(self.next_offset + new, AVAILABLE)
                 self._lock(self.ranges[-1], new, taking)
-                room -= new
             if taking.left <= 0 or batch.last >= self.next_offset:
                 break
         self._tidy()
@@ -290,38 +289,50 @@ class SharePartition:
                 each.state = ARCHIVED
         self._reach(last + 1, ARCHIVED)
 
-    def _allowed(self, each: RecordRange, taking: _Taking) -> int:
-        """Return how many records of a returned range a member gets.
+    def _acquire_known(self, first: int, batch: FetchedBatch, taking: _Taking) -> None:
+        """Acquire what is available of a batch.
 
-        As in Kafka, records that were returned often come in smaller numbers, and for the last time
-        one by one, so that one bad record does not have others archived.
+        As in Kafka, records that were returned often come without those of other batches, in smaller
+        numbers each time, and for the last time one by one, so that one bad record does not have
+        others archived.
         """
-        if self._is_last_delivery(each.count + 1):
-            return 0 if taking.acquired else 1
+        ranges = [each for each in self._within(first, batch.last) if each.state is AVAILABLE]
         often = max(2, ceil(self.limits.deliveries / 2))
-        if self.limits.deliveries <= 2 or each.count < often:
-            return each.size
-        return max(1, each.size >> (each.count - often + 1))
+        if self.limits.deliveries <= 2 or all(each.count < often for each in ranges):
+            for each in ranges:
+                self._lock(each, each.size, taking)
+            return
+        most: int | None = None
+        got = 0
+        for each in ranges if not taking.acquired else ():
+            size = each.size
+            if most is None and each.count >= often:
+                most = max(1, (batch.last - batch.first + 1) >> (each.count - often + 1))
+            allowed = size if most is None else min(size, most - got)
+            if self._is_last_delivery(each.count + 1):
+                allowed = min(allowed, 1 - got)
+            got += self._lock(each, allowed, taking)
+            if allowed < size or self._is_last_delivery(each.count):
+                break
+        taking.left = 0
 
     def _is_last_delivery(self, count: int) -> bool:
         return count >= self.limits.deliveries > 2
 
-    def _lock(self, each: RecordRange, size: int, taking: _Taking) -> None:
-        """Let a member acquire the first records of a range. If it gets not all, it gets no others."""
+    def _lock(self, each: RecordRange, size: int, taking: _Taking) -> int:
+        """Let a member acquire the first records of a range. Returns how many it gets."""
         if taking.wish.strict:
             size = min(size, taking.left)
+        if size <= 0:
+            return 0
         if size < each.size:
             self._split(each.first + size)
-            taking.left = size
-        if size <= 0:
-            return
         each.state = ACQUIRED
         each.count += 1
         each.member, each.deadline = taking.wish.member, taking.deadline
         taking.left -= size
-        if self._is_last_delivery(each.count):
-            taking.left = 0
         taking.add(each)
+        return size
 
     # Finding ranges.
 

@@ -275,6 +275,10 @@ class SharePartitions:
     def __iter__(self) -> Iterator[LedPartition]:
         return iter(list(self._led.values()))
 
+    def __contains__(self, key: SharePartitionKey) -> bool:
+        """Return whether a share partition is loaded, for whichever leader epoch."""
+        return key in self._led
+
     def find(self, key: SharePartitionKey, leader_epoch: int) -> LedPartition | None:
         """Return a share partition, if it is loaded for this leader epoch."""
         led = self._led.get(key)

@@ -121,8 +121,25 @@ def test_a_fetch_waits_for_records_that_another_member_returns(
 
 
 def test_a_fetch_ends_without_records(member: Member) -> None:
+    member.ask()
     response = member.ask(max_wait_ms=1)
     assert (response.error_code, response.responses) == (OK, [])
+
+
+def test_the_first_response_names_all_partitions(broker: Broker, client: RawClient) -> None:
+    member = Member(broker.port, create_topic(client, "two", 2))
+    assert produce(client, "two", batch(b"v"), 1).error_code == 0
+    (topic,) = member.ask(partitions=[0, 1]).responses
+    parts = sorted((each.partition_index, len(each.acquired_records)) for each in topic.partitions)
+    assert parts == [(0, 0), (1, 1)]
+    assert member.ask(partitions=[]).responses == []
+    member.close()
+
+
+def test_a_fetch_of_no_bytes_gets_no_records(client: RawClient, member: Member) -> None:
+    fill(client, 1)
+    assert member.acquire(max_bytes=0) == []
+    assert member.acquire() == [(0, 0, 1)]
 
 
 def test_all_partitions_get_their_turn(broker: Broker, client: RawClient) -> None:
@@ -134,8 +151,8 @@ def test_all_partitions_get_their_turn(broker: Broker, client: RawClient) -> Non
     seen = []
     for _ in range(2):
         response = member.ask(partitions=[0, 1], max_records=1)
-        ((part,),) = [each.partitions for each in response.responses]
-        seen.append(part.partition_index)
+        (found,) = response.responses
+        seen += [part.partition_index for part in found.partitions if part.acquired_records]
     assert sorted(seen) == [0, 1]
     member.close()
 
@@ -260,7 +277,6 @@ def test_a_lock_can_be_extended(
     assert other.acquire() == []
     assert member.acknowledge((0, 0, RENEW), is_renew_ack=True) == OK
     configure(broker, renew_acknowledge_enable="false")
-    other.acquire()
     assert member.acknowledge((0, 0, RENEW), is_renew_ack=True) == ErrorCode.INVALID_RECORD_STATE
     assert member.acknowledge((0, 1, ACCEPT)) == OK
 
@@ -520,6 +536,8 @@ def test_a_reset_of_the_group_replaces_the_state(
     fill(client, 4)
     member.acquire()
     broker.call(broker.share_states.initialize, GROUP, member.topic, 0, 7, 2)
+    # As if another leader had taken over.
+    assert member.acknowledge((0, 3, ACCEPT)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert member.acknowledge((0, 3, ACCEPT)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert member.acquire() == [(2, 3, 1)]
     assert member.acknowledge((2, 3, ACCEPT)) == OK

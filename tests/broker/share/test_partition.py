@@ -143,6 +143,41 @@ def test_records_that_are_returned_often_come_alone() -> None:
     assert states.start_offset == 1
 
 
+def test_the_rest_of_a_batch_that_is_returned_often_comes_with_the_same_count() -> None:
+    """The size of the whole batch counts."""
+    states = partition(StateBatch(0, 9, AVAILABLE, 3))
+    assert acquire(states, records(10)) == [(0, 4, 4)]
+    assert acquire(states, records(10)) == [(5, 9, 4)]
+
+
+def test_a_batch_that_is_returned_often_comes_without_others() -> None:
+    states = partition(StateBatch(0, 3, AVAILABLE, 3), StateBatch(4, 7, AVAILABLE, 1))
+    assert acquire(states, records(4, 4)) == [(0, 1, 4)]
+    acknowledge(states, 0, 1, ACCEPT)
+    assert acquire(states, records(4, 4)) == [(2, 3, 4)]
+    assert acquire(states, records(4, 4, 4)) == [(4, 7, 2), (8, 11, 1)]
+    acknowledge(states, 2, 3, RELEASE)
+    acknowledge(states, 4, 7, RELEASE)
+    assert acquire(states, records(4, 4, 4)) == [(2, 2, 5)]
+    assert acquire(states, records(4, 4, 4)) == [(3, 3, 5)]
+    assert acquire(states, records(4, 4, 4)) == [(4, 7, 3)]
+
+
+def test_a_fetch_gets_all_that_is_available_of_a_batch() -> None:
+    states = partition()
+    acquire(states, records(5, 5), batch_size=5)
+    acknowledge(states, 0, 9, ACCEPT, RELEASE, ACCEPT, RELEASE, ACCEPT, *[RELEASE] * 5)
+    assert acquire(states, records(5, 5), most=1) == [(1, 1, 2), (3, 3, 2)]
+
+
+def test_returned_records_count_among_those_that_may_be_locked() -> None:
+    states = partition(limits=replace(LIMITS, locks=10))
+    acquire(states, records(4, 4))
+    acknowledge(states, 0, 3, RELEASE)
+    assert acquire(states, records(4, 4, 4, 4)) == [(0, 3, 2)]
+    assert acquire(states, records(4, 4, 4, 4)) == [(8, 11, 1)]
+
+
 # -- acknowledging
 
 
