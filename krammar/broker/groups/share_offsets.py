@@ -39,7 +39,7 @@ class ShareOffsets:
     def resetting(
         self, group_id: str, offsets: Iterable[tuple[Topic, int, int]]
     ) -> Steps[list[ApiError | None]]:
-        """Let a group without members begin at offsets, in steps. A missing group is created.
+        """Let a group without members begin at offsets, in steps. A missing group is created, if there are offsets.
 
         Args:
             offsets: a topic, a partition and its new start offset
@@ -60,7 +60,7 @@ class ShareOffsets:
             yield None
         # A member may have joined, or the group may have been deleted between the steps. Then its
         # next heartbeat initializes what is missing.
-        if self._empty(group_id, create=True).stored == group.stored:
+        if results and self._empty(group_id, create=True).stored == group.stored:
             self._shards.store(group)
         return results
 

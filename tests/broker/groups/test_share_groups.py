@@ -401,6 +401,14 @@ def test_positions_of_a_group_that_does_not_exist_yet(client: RawClient, topic: 
     assert places(heartbeat(client)) == [(topic, [0, 1, 2])]
 
 
+@pytest.mark.parametrize("offsets", [[], [("t", 9, 0), ("nothing", 0, 0)]])
+def test_no_positions_create_no_group(
+    client: RawClient, topic: UUID, offsets: list[tuple[str, int, int]]
+) -> None:
+    assert alter(client, *offsets).error_code == ErrorCode.NONE
+    assert client.call(ListGroupsRequest(types_filter=["share"])).groups == []
+
+
 def test_positions_of_topics_by_name(client: RawClient, topic: UUID) -> None:
     asked = DescribeShareGroupOffsetsRequest.Group(
         group_id=GROUP,
