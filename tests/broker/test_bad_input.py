@@ -314,7 +314,7 @@ def test_frames_that_bad_ones_are_made_of(scene: Scene) -> None:
     assert scene.target.tracebacks() == []
 
 
-@pytest.mark.parametrize("count", [FRAMES // 50, pytest.param(FRAMES, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("count", [FRAMES // 20, pytest.param(FRAMES, marks=pytest.mark.sweep)])
 def test_bad_frames(scene: Scene, count: int) -> None:
     target = scene.target
     before = len(target.tracebacks())
