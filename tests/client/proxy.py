@@ -79,7 +79,8 @@ class Proxy:
             if cut:
                 break
             if key == API_VERSIONS and frame[PREFIX + 3] > self.last_api_versions:
-                body = unsupported_version_response(kafka_wire, RANGES).encode(0)
+                offered = RANGES | {API_VERSIONS: (0, self.last_api_versions)}
+                body = unsupported_version_response(kafka_wire, offered).encode(0)
                 client.sendall(join_frame([frame[PREFIX + 4 : PREFIX + 8], body]))
                 continue
             keys.append(key)

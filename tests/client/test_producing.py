@@ -483,10 +483,9 @@ def test_an_answer_for_a_topic_that_was_forgotten_meanwhile(broker: Broker) -> N
 def test_a_broker_without_what_is_needed(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from krammar.broker.apis import RANGES
-
     client.admin.create_topic("t", 1)
-    monkeypatch.setitem(RANGES, ApiKey.PRODUCE, (0, 6))
+    offered: Any = broker.handlers.release.offered
+    monkeypatch.setitem(offered, ApiKey.PRODUCE, (0, 6))
     with Client(broker.bootstrap_servers) as old:
         producer = old.producer(compression_type="zstd")
         with pytest.raises(UnsupportedError, match="ProduceRequest"):

@@ -62,21 +62,29 @@ RELEASES = {
 }
 
 
+def offered_by(broker: Broker) -> dict[int, tuple[int, int]]:
+    """Return the versions that a broker offers, by api key, to be changed."""
+    offered = broker.handlers.release.offered
+    assert isinstance(offered, dict)
+    return offered
+
+
 @pytest.fixture(params=sorted(RELEASES))
-def release(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def release(request: pytest.FixtureRequest, behind: Broker, monkeypatch: pytest.MonkeyPatch) -> str:
     name: str = request.param
+    offered = offered_by(behind)
     for key, last in RELEASES[name].items():
         if last is None:
-            monkeypatch.delitem(RANGES, key)
+            monkeypatch.delitem(offered, key)
         else:
-            monkeypatch.setitem(RANGES, key, (RANGES[key][0], last))
+            monkeypatch.setitem(offered, key, (offered[key][0], last))
     return name
 
 
 def test_all_that_is_asked(release: str, proxy: Proxy, behind: Broker) -> None:
     if release != "4.4":
         behind.call(behind.cluster.features.__setitem__, "transaction.version", 0)
-    proxy.last_api_versions = RANGES[ApiKey.API_VERSIONS][1]
+    proxy.last_api_versions = offered_by(behind)[ApiKey.API_VERSIONS][1]
     with Client(behind.bootstrap_servers, isolation_level="read_committed") as client:
         made = client.admin.create_topic("t", 2, 1)
         assert (made.topic_id.int == 0) == (release == "2.1")
@@ -110,8 +118,9 @@ def test_all_that_is_asked(release: str, proxy: Proxy, behind: Broker) -> None:
 
 
 def test_what_an_old_broker_does_not_have(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(RANGES, ApiKey.OFFSET_DELETE)
-    monkeypatch.setitem(RANGES, ApiKey.LIST_OFFSETS, (1, 6))
+    offered = offered_by(broker)
+    monkeypatch.delitem(offered, ApiKey.OFFSET_DELETE)
+    monkeypatch.setitem(offered, ApiKey.LIST_OFFSETS, (1, 6))
     with Client(broker.bootstrap_servers) as client:
         client.admin.create_topic("t", 1)
         with pytest.raises(UnsupportedError, match="does not have OffsetDeleteRequest"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,21 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
+@pytest.fixture(name="no_shop")
+def fixture_no_shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Another package of the name that the page has may be imported, and stays so after the test."""
+
+    def modules() -> list[str]:
+        return [name for name in sys.modules if name.split(".")[0] == "shop"]
+
+    for name in modules():
+        monkeypatch.delitem(sys.modules, name)
+    yield
+    for name in modules():
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("no_shop")
 def test_all_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
