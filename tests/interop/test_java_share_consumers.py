@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.interop import content
-from tests.interop.apache import java, java_program
-from tests.interop.conftest import our_broker
-from tests.interop.processes import Server, Unavailable
+from tests.interop.apache import java
+from tests.interop.conftest import java_program, our_broker
+from tests.interop.processes import Server
 from tests.support.waiting import PATIENCE
 
 _SOURCE = Path(__file__).parent / "ShareConsumers.java"
@@ -25,10 +25,7 @@ Say = Callable[[str], Any]
 @pytest.fixture(scope="module")
 def program(kafka_jars: str) -> Path:
     """The folder with the compiled program."""
-    try:
-        return java_program("broker", _SOURCE)
-    except Unavailable as missing:
-        pytest.skip(str(missing))
+    return java_program("broker", _SOURCE)
 
 
 @pytest.fixture(scope="module")

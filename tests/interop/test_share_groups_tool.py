@@ -13,10 +13,10 @@ import pytest
 
 from tests.broker.requests import batch, create_topic, produce
 from tests.broker.support import RawClient
-from tests.interop.apache import ApacheKafka, java, java_program, tool
-from tests.interop.conftest import our_broker
+from tests.interop.apache import ApacheKafka, java, tool
+from tests.interop.conftest import java_program, our_broker
 from tests.interop.group_cases import ready
-from tests.interop.processes import Server, Unavailable
+from tests.interop.processes import Server
 from tests.interop.share_cases import ACCEPT, ShareTalk
 from tests.support.waiting import until
 
@@ -61,10 +61,7 @@ class Tool:
 @pytest.fixture(scope="module")
 def program(kafka_jars: str) -> Path:
     """The folder with the compiled program."""
-    try:
-        return java_program("tools", _SOURCE)
-    except Unavailable as missing:
-        pytest.skip(str(missing))
+    return java_program("tools", _SOURCE)
 
 
 @pytest.fixture(scope="module")
