@@ -86,7 +86,7 @@ class Subscription:
 def _pattern(text: str) -> tuple[str, Callable[[str], bool]]:
     """Return the parameter and the pattern of ``client_id=billing-.*``. Raises ApiError."""
     name, _, pattern = (each.strip() for each in text.partition("="))
-    # As in Kafka, signs at the end count for nothing.
+    # As in Kafka, equals signs at the end are ignored.
     pattern = pattern.rstrip("=").rstrip()
     illegal = f"Illegal client matching pattern: {text}"
     if name not in _PARAMETERS or not pattern or "=" in pattern:
