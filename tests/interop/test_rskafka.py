@@ -1,4 +1,4 @@
-"""rskafka's own tests, which its package on crates.io has, with several nodes of our broker.
+"""rskafka's own tests, which its package has, with several nodes of our broker.
 
 Those with Java and a SOCKS proxy skip themselves.
 """
