@@ -417,15 +417,8 @@ class SharePartition:
                 each.next, each.rejected = ARCHIVING, True
 
     def release(self, member: str) -> StateChange | None:
-        """Return all records that a member has acquired, when it goes. Returns None if there are none.
-
-        As in Kafka, it counts as if they had not been delivered.
-        """
-        locked = [each for each in self.ranges if each.member == member and each.is_locked]
-        for each in locked:
-            each.count -= 1
-            each.next = AVAILABLE
-        return self._change() if locked else None
+        """Return all records that a member has acquired. Returns None if there are none."""
+        return self._return([each for each in self.ranges if each.member == member])
 
     def expire(self, now: int) -> StateChange | None:
         """Return all records whose time with their members is over. Returns None if there are none.
@@ -433,7 +426,10 @@ class SharePartition:
         Args:
             now: milliseconds since 1970
         """
-        locked = [each for each in self.ranges if each.deadline <= now and each.is_locked]
+        return self._return([each for each in self.ranges if each.deadline <= now])
+
+    def _return(self, ranges: list[RecordRange]) -> StateChange | None:
+        locked = [each for each in ranges if each.is_locked]
         for each in locked:
             each.next = self._returned(each)
         return self._change() if locked else None

@@ -342,8 +342,7 @@ def test_the_end_of_a_session_returns_its_records(
     else:
         assert member.acknowledge((0, 0, ACCEPT)) == OK
         member.close()
-    # As if they had not been delivered.
-    assert acquired(other.client.receive()) == [(1, 2, 1)]
+    assert acquired(other.client.receive()) == [(1, 2, 2)]
 
 
 def test_a_member_that_begins_again_has_its_records(client: RawClient, member: Member) -> None:

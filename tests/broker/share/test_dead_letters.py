@@ -146,8 +146,9 @@ def test_records_that_are_returned_too_often(
     assert member.acquire() == []
 
 
-def test_records_whose_locks_end(
-    broker: Broker, client: RawClient, topic: UUID, member: Member
+@pytest.mark.parametrize("how", ["time", "close"])
+def test_records_of_members_that_are_gone(
+    broker: Broker, client: RawClient, topic: UUID, member: Member, how: str
 ) -> None:
     create_dlq(client)
     set_dead_letters(broker)
@@ -156,7 +157,10 @@ def test_records_whose_locks_end(
     assert member.acquire() == [(0, 0, 1)]
     assert member.acknowledge((0, 0, RELEASE)) == OK
     assert member.acquire() == [(0, 0, 2)]
-    broker.advance_clock(30_000)
+    if how == "time":
+        broker.advance_clock(30_000)
+    else:
+        member.close()
     (found,) = letters(client, 1)
     assert headers(found) == expected(0, 2, TOO_OFTEN)
     until(lambda: start_offset(broker, topic) == 1)

@@ -25,8 +25,8 @@ AVAILABLE, ACQUIRED = ShareRecordState.AVAILABLE, ShareRecordState.ACQUIRED
 ACKNOWLEDGED, ARCHIVED = ShareRecordState.ACKNOWLEDGED, ShareRecordState.ARCHIVED
 ARCHIVING = ShareRecordState.ARCHIVING
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-# In the model: a member goes with the record, and the dead letter was written.
-RETURN, BURY = 5, 6
+# In the model: the dead letter was written.
+BURY = 5
 DYING, DONE = "dying", "done"
 LIMITS = RecordLimits(deliveries=5, locks=100, lock_ms=1000, renews=True)
 
@@ -267,18 +267,10 @@ def test_records_of_a_member_are_returned() -> None:
     acquire(states, records(5, 5), "b")
     change = states.release("a")
     assert change is not None
-    assert change.batches == (StateBatch(0, 4, AVAILABLE, 0),)
+    assert change.batches == (StateBatch(0, 4, AVAILABLE, 1),)
     states.settle(0)
-    assert acquire(states, records(5), "c") == [(0, 4, 1)]
+    assert acquire(states, records(5), "c") == [(0, 4, 2)]
     assert states.release("a") is None
-
-
-def test_a_member_that_goes_with_the_last_delivery_does_not_end_a_record() -> None:
-    states = partition(StateBatch(0, 0, AVAILABLE, 4))
-    assert acquire(states, records(1)) == [(0, 0, 5)]
-    states.release("a")
-    states.settle(0)
-    assert acquire(states, records(1), "b") == [(0, 0, 5)]
 
 
 def test_a_lock_ends_after_its_time() -> None:
@@ -406,10 +398,8 @@ class Model:
                 self.fate[at] = DONE
             else:
                 del self.holder[at]
-                if kind == RETURN:
-                    self.count[at] -= 1
                 over = kind == RELEASE and self.count[at] >= self.limits.deliveries
-                if kind not in (RELEASE, RETURN) or over:
+                if kind != RELEASE or over:
                     dies = self.has_letters and (kind == REJECT or over)
                     self.fate[at] = DYING if dies else DONE
             if written:
@@ -443,7 +433,7 @@ class Model:
 
     def release(self) -> None:
         member = self.random.choice("abc")
-        held = {at: RETURN for at, (holder, _) in self.holder.items() if holder == member}
+        held = {at: RELEASE for at, (holder, _) in self.holder.items() if holder == member}
         self.write(self.states.release(member), self._inside(held), forced=True)
 
     def bury(self) -> None:
