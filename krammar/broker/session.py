@@ -29,7 +29,7 @@ class Session:
         port: the client's port
         connection_id: unique in the broker: local address, remote address and a number
         client_id: the client id of the current request
-        software: the name and the version of the client's library, as ApiVersions has told them
+        software: the name and the version of the client's library, from its ApiVersions request
         principal: ``User:name`` after authentication, else ``User:ANONYMOUS``
         authenticated: whether requests other than the handshake are served
         sasl: the authentication on a SASL listener

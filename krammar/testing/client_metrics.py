@@ -36,7 +36,7 @@ class ClientMetricsPush:
 
     Attributes:
         client_instance_id: of this run of the client
-        software_name, software_version: as the client has told them, or ``unknown``
+        software_name, software_version: from the client's ApiVersions request, or ``unknown``
         time_ms: when the broker got it, in milliseconds since 1970
         is_last: whether the client pushed it when it closed
         data: ``MetricsData`` in protobuf, without compression
