@@ -11,7 +11,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,23 @@ def java_program(jars: str, *sources: Path) -> Path:
 def our_broker(folder: Path, **properties: str) -> Server:
     """The broker under test on a folder; properties with underscores for dots."""
     settings = {name.replace("_", "."): value for name, value in properties.items()}
-    if AGAINST_APACHE:
-        return ApacheKafka(folder, properties=settings)
-    return Krammar(folder, properties=settings)
+    return _under_test(folder, settings)
+
+
+def _under_test(folder: Path, settings: Mapping[str, str]) -> Server:
+    kind = ApacheKafka if AGAINST_APACHE else Krammar
+    return kind(folder, properties=dict(settings))
+
+
+@contextmanager
+def ours_and_theirs(folder: Path, settings: Mapping[str, str]) -> Iterator[list[Server]]:
+    """Start the broker under test and Apache Kafka with the same settings, and wait for their coordinators."""
+    ours = _under_test(folder / "ours", settings)
+    theirs = ApacheKafka(folder / "theirs", properties=dict(settings))
+    with ours, theirs:
+        for server in (ours, theirs):
+            ready(server.port)
+        yield [ours, theirs]
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +117,8 @@ def topic(request: pytest.FixtureRequest, broker: Server) -> str:
 def brokers(kafka_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
     """Ours and Apache Kafka, each with the topic ``t`` of two partitions."""
     folder = tmp_path_factory.mktemp("alike")
-    with our_broker(folder / "ours") as ours, ApacheKafka(folder / "theirs") as theirs:
-        for server in (ours, theirs):
-            ready(server.port)
+    with ours_and_theirs(folder, {}) as servers:
+        for server in servers:
             with RawClient(server.port) as client:
                 make_topic(client, "t", 2)
-        yield [ours, theirs]
+        yield servers

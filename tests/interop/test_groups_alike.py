@@ -9,10 +9,9 @@ from uuid import UUID
 import pytest
 
 from tests.broker.support import RawClient
-from tests.interop.apache import ApacheKafka
-from tests.interop.conftest import our_broker
+from tests.interop.conftest import ours_and_theirs
 from tests.interop.consumer_group_cases import CONSUMER_CASES
-from tests.interop.group_cases import CASES, Talk, make_topic, ready
+from tests.interop.group_cases import CASES, Talk, make_topic
 from tests.interop.processes import Server
 
 
@@ -31,12 +30,9 @@ def brokers(
         "offsets.topic.num.partitions": "5",
         "transaction.state.log.num.partitions": "1",
     }
-    ours = our_broker(folder / "ours", **{k.replace(".", "_"): v for k, v in settings.items()})
-    theirs = ApacheKafka(folder / "theirs", properties=settings)
-    with ours, theirs:
+    with ours_and_theirs(folder, settings) as servers:
         found = []
-        for server in (ours, theirs):
-            ready(server.port)
+        for server in servers:
             with RawClient(server.port) as client:
                 found.append((server, make_topic(client, "t", 2)))
         yield found

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.apache import ApacheKafka
-from tests.interop.conftest import our_broker
-from tests.interop.group_cases import ready
+from tests.interop.conftest import ours_and_theirs
 from tests.interop.processes import Server
 from tests.interop.share_cases import CASES, ShareTalk
 
@@ -30,11 +28,8 @@ def brokers(kafka_jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
     }
-    ours = our_broker(folder / "ours", **{k.replace(".", "_"): v for k, v in settings.items()})
-    with ours, ApacheKafka(folder / "theirs", properties=settings) as theirs:
-        for server in (ours, theirs):
-            ready(server.port)
-        yield [ours, theirs]
+    with ours_and_theirs(folder, settings) as servers:
+        yield servers
 
 
 def _heard(server: Server, name: str) -> list[tuple[str, Any]]:

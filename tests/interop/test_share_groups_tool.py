@@ -13,9 +13,8 @@ import pytest
 
 from tests.broker.requests import batch, create_topic, produce
 from tests.broker.support import RawClient
-from tests.interop.apache import ApacheKafka, java, tool
-from tests.interop.conftest import java_program, our_broker
-from tests.interop.group_cases import ready
+from tests.interop.apache import java, tool
+from tests.interop.conftest import java_program, ours_and_theirs
 from tests.interop.processes import Server
 from tests.interop.share_cases import ACCEPT, ShareTalk
 from tests.support.waiting import until
@@ -78,12 +77,9 @@ def tools(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[l
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
     }
-    ours = our_broker(folder / "ours", **{k.replace(".", "_"): v for k, v in settings.items()})
-    theirs = ApacheKafka(folder / "theirs", properties=settings)
-    with ours, theirs, ExitStack() as opened:
+    with ours_and_theirs(folder, settings) as servers, ExitStack() as opened:
         found = []
-        for server in (ours, theirs):
-            ready(server.port)
+        for server in servers:
             for name in _GROUPS:
                 opened.callback(_talk(server, name).close)
             found.append(Tool(program, server))
